@@ -28,6 +28,40 @@ pub struct Terms {
     pub margin: Millis,
 }
 
+/// No round trip may be longer, whatever the lease: silent members of etcd would cost too much time.
+const ROUND_TRIP_MAX: Millis = Millis(600);
+
+/// How long one member of etcd may take to let us in at most, whatever the lease.
+const CONNECT_MAX: Millis = Millis(2_500);
+
+impl Terms {
+    /// How long a leader waits between two renewals.
+    #[must_use]
+    pub fn renew_every(&self) -> Millis {
+        Millis(self.ttl_s * 200)
+    }
+
+    /// How long one renewal waits for its answer.
+    #[must_use]
+    pub fn renew_within(&self) -> Millis {
+        Millis(self.ttl_s * 100)
+    }
+
+    /// How long one member of etcd may take to let us in. That is four round trips at most: TCP, two of TLS
+    /// 1.2, the version.
+    #[must_use]
+    pub fn connect_within(&self) -> Millis {
+        Millis(self.ttl_s * 250).min(CONNECT_MAX)
+    }
+
+    /// The longest round trip to etcd with which a leader keeps its lease: also when the connection that
+    /// renews it falls silent, and the next member of etcd does, too.
+    #[must_use]
+    pub fn round_trip_max(&self) -> Millis {
+        Millis(self.ttl_s * 60).min(ROUND_TRIP_MAX)
+    }
+}
+
 /// Where a member stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
@@ -278,6 +312,25 @@ mod tests {
         assert_eq!(standing.speaks_until(), Nanos(0));
         standing.leads(ms(6), ms(10));
         standing
+    }
+
+    /// The connection that renews falls silent, the next member of etcd says nothing at all, the one after it is at
+    /// the longest distance: the lease is renewed in time.
+    #[test]
+    fn a_lease_is_renewed_in_time_at_the_longest_round_trip_although_a_member_of_etcd_is_silent() {
+        for ttl_s in 3..=60 {
+            let terms = Terms {
+                ttl_s,
+                margin: Millis((ttl_s * 100).max(500)),
+            };
+            let trip = terms.round_trip_max().0;
+            assert!(trip * 4 <= terms.connect_within().0, "{ttl_s} s");
+            assert!(trip < terms.renew_within().0, "{ttl_s} s");
+            let silent = terms.renew_within().0 + terms.connect_within().0;
+            let renewed = terms.renew_every().0 + silent + trip * 5;
+            assert!(renewed < ttl_s * 1_000, "{ttl_s} s");
+        }
+        assert_eq!(TERMS.round_trip_max(), Millis(300));
     }
 
     #[test]

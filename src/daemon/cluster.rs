@@ -50,13 +50,11 @@ pub(super) fn serve(
     let clock = Clock::system();
     let listeners = listen::listen(config, tls.as_ref(), handed)?;
     let [nonce] = random::secret().map_err(failed_to("get random numbers"))?;
+    let terms = terms(config);
     let options = Options {
         cluster: name.to_owned(),
         shard: config.cluster.shard,
-        terms: Terms {
-            ttl_s: config.cluster.ttl.0 / 1_000,
-            margin: config.cluster.margin(),
-        },
+        terms,
         advertise: advertised(
             config.cluster.advertise.as_deref(),
             address_of(&listeners, Door::Line),
@@ -78,7 +76,7 @@ pub(super) fn serve(
     };
     let here = Arc::new(Here {
         remote: OnceLock::new(),
-        endpoints: etcd.endpoints(),
+        endpoints: endpoints(config, &etcd),
     });
     let name = match options.shard.is_whole() {
         true => name.to_owned(),
@@ -87,6 +85,11 @@ pub(super) fn serve(
     info!(
         "member of cluster {name}: clients are sent to {} when this one leads",
         options.advertise
+    );
+    info!(
+        "longest round trip to etcd: {} ms, with --cluster-ttl {}s",
+        terms.round_trip_max().0,
+        terms.ttl_s
     );
     let place: Arc<dyn Place> = Arc::clone(&here) as _;
     let member = Member::new(options, place);
@@ -156,6 +159,19 @@ pub(super) fn serve(
         },
     );
     ended.map_or(served, Err)
+}
+
+/// Where etcd is, with the time that one of its members may take to let us in.
+fn endpoints(config: &Config, etcd: &EtcdFiles) -> Endpoints {
+    let within = Duration::from_millis(terms(config).connect_within().0);
+    etcd.endpoints().connecting_within(within)
+}
+
+fn terms(config: &Config) -> Terms {
+    Terms {
+        ttl_s: config.cluster.ttl.0 / 1_000,
+        margin: config.cluster.margin(),
+    }
 }
 
 /// Where the threads of this member are: in this process, at the time of this machine.
@@ -289,7 +305,8 @@ fn try_reshard(config: &Config, from: u32, to: u32) -> Result<String, DaemonErro
         nonce,
         piece_bytes: config.cluster.batch_bytes,
     };
-    let mut etcd = Gateway::new(&EtcdFiles::open(config)?.endpoints(), nonce as usize % 64);
+    let endpoints = endpoints(config, &EtcdFiles::open(config)?);
+    let mut etcd = Gateway::new(&endpoints, nonce as usize % 64);
     match job.run(&mut etcd, &mut say) {
         Ok(Resharded::Done { map, tally }) => {
             let Tally {

@@ -5,7 +5,7 @@ use std::fmt;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 #[cfg(feature = "tls")]
 use rustls::ClientConfig;
@@ -20,6 +20,9 @@ use super::stream::Stream;
 #[cfg(feature = "tls")]
 use super::tls::{Terms, TlsStream, is_name};
 
+/// How long one member may take to let us in, unless it is said otherwise.
+const CONNECT_WITHIN: Duration = Duration::from_millis(1_250);
+
 /// Where the members of an etcd are, and how one gets in. Clones are the same.
 #[derive(Clone)]
 pub struct Endpoints {
@@ -30,6 +33,7 @@ pub struct Endpoints {
     #[cfg(feature = "tls")]
     terms: Option<Terms>,
     login: Option<Arc<Login>>,
+    connect_within: Duration,
 }
 
 /// Why this is not the address of an etcd.
@@ -96,6 +100,7 @@ impl Endpoints {
             #[cfg(feature = "tls")]
             terms: None,
             login: None,
+            connect_within: CONNECT_WITHIN,
         })
     }
 
@@ -119,6 +124,20 @@ impl Endpoints {
         if let Some(terms) = &self.terms {
             terms.replace(config);
         }
+    }
+
+    /// The same. A member gets so long for a connection, TLS and its version together, before the next
+    /// member is tried, and as long to draw a token.
+    #[must_use]
+    pub fn connecting_within(self, connect_within: Duration) -> Self {
+        Self {
+            connect_within,
+            ..self
+        }
+    }
+
+    pub(super) fn connect_within(&self) -> Duration {
+        self.connect_within
     }
 
     /// The same, as this user.

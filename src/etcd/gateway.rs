@@ -2,6 +2,8 @@
 //!
 //! Blocking, with a deadline for every call; so it belongs on a thread of its own, never on the
 //! reactor's. After any failure the connection is dropped, and the next call goes to the next member.
+//! Connecting has a limit of its own for each member, so that a far etcd is reached by callers that wait
+//! briefly for an answer, and a silent member delays a call and does not use it up.
 //! A member whose version is too old is treated as one that cannot be reached.
 //!
 //! Never repeats a call, because whether that is safe is for the caller to know; with one exception. A call
@@ -19,9 +21,6 @@ use super::parse::Value;
 use super::stream::now;
 use super::version::{VERSION_MIN, Version};
 use super::{Answer, Ask, Etcd, Trouble, json};
-
-/// A member that does not even take a connection is given up after this long, if there are others.
-const CONNECT_MAX: Duration = Duration::from_millis(500);
 
 /// How often etcd's figures are read at most.
 const FIGURES_EVERY: Duration = Duration::from_secs(5);
@@ -58,28 +57,39 @@ impl Gateway {
         self.endpoints.member(self.current)
     }
 
-    /// A connection of its own to a member, for a stream.
-    pub(super) fn connect(&mut self, deadline: Instant) -> Result<Connection, Trouble> {
+    /// A connection of its own to a member, for a caller that waits so long for an answer. Each member is
+    /// tried once.
+    pub(super) fn connect(&mut self, within: Duration) -> Result<Connection, Trouble> {
         self.endpoints.refusal()?;
         let members = self.endpoints.count();
+        let each = match members {
+            1 => self.patience(within), // there is no other to go to
+            _ => self.endpoints.connect_within(),
+        };
         let mut last = Trouble::Unreachable("there is no member".to_owned());
         for _ in 0..members {
-            let until = match members {
-                1 => deadline,
-                _ => deadline.min(now() + CONNECT_MAX),
-            };
-            match self.connect_to(self.current, until) {
+            match self.connect_to(self.current, now() + each) {
                 Ok(connection) => return Ok(connection),
                 Err(trouble) => last = trouble,
             }
             self.rotate();
-            // One that says nothing may have used up all the time, which is no fault of the next one: that is where
-            // the next call begins.
-            if now() >= deadline {
-                break;
-            }
         }
         Err(last)
+    }
+
+    /// How long to wait for what comes before a call, where the call itself may take so long.
+    fn patience(&self, within: Duration) -> Duration {
+        within.max(self.endpoints.connect_within())
+    }
+
+    /// The token to show with a call that may take so long, if there is a user.
+    pub(super) fn token(
+        &self,
+        connection: &mut Connection,
+        within: Duration,
+    ) -> Result<Option<Token>, Trouble> {
+        let deadline = now() + self.patience(within);
+        self.endpoints.token(connection, deadline)
     }
 
     /// A connection to this member, if it is one that we use.
@@ -104,7 +114,9 @@ impl Gateway {
         for address in addresses {
             match self.endpoints.open(member, address, deadline) {
                 Ok(mut connection) => {
+                    let asked = now();
                     let version = ask_version(&mut connection, deadline).map_err(io)?;
+                    connection.round_trip = now().saturating_duration_since(asked);
                     match version.as_deref().map(|text| (text, Version::parse(text))) {
                         Some((_, Some(version))) if version.is_good() => return Ok(connection),
                         Some((text, _)) => {
@@ -139,9 +151,10 @@ impl Gateway {
         &self,
         connection: &mut Connection,
         (path, body): (&str, &str),
-        deadline: Instant,
+        within: Duration,
     ) -> Result<(Option<Token>, Response), Trouble> {
-        let token = self.endpoints.token(connection, deadline)?;
+        let token = self.token(connection, within)?;
+        let deadline = now() + within;
         let request = Request::post(path, body).with(token.as_ref());
         let sent = connection.send(&request, deadline);
         let received = sent.and_then(|()| connection.receive(deadline));
@@ -154,29 +167,28 @@ impl Gateway {
 
 impl Etcd for Gateway {
     fn call(&mut self, ask: &Ask, within: Duration) -> Result<Answer, Trouble> {
-        let deadline = now() + within;
         if *ask == Ask::Status && self.size.is_some() {
-            return self.size_by_figures(deadline);
+            return self.size_by_figures(within);
         }
-        match self.call_until(ask, deadline) {
+        match self.call_within(ask, within) {
             // Only root may ask for it; but the figures that everybody may read have it, too.
-            Err(Trouble::Forbidden(_)) if *ask == Ask::Status => self.size_by_figures(deadline),
+            Err(Trouble::Forbidden(_)) if *ask == Ask::Status => self.size_by_figures(within),
             answer => answer,
         }
     }
 }
 
 impl Gateway {
-    fn call_until(&mut self, ask: &Ask, deadline: Instant) -> Result<Answer, Trouble> {
+    fn call_within(&mut self, ask: &Ask, within: Duration) -> Result<Answer, Trouble> {
         let (path, body) = json::request(ask);
-        self.go_near(deadline);
+        self.go_near();
         let mut may_ask_again = true;
         loop {
             let mut connection = match self.open.take() {
                 Some(open) => open,
-                None => self.connect(deadline)?,
+                None => self.connect(within)?,
             };
-            let (token, response) = match self.call_once(&mut connection, (path, &body), deadline) {
+            let (token, response) = match self.call_once(&mut connection, (path, &body), within) {
                 Ok(done) => done,
                 Err(trouble) => {
                     self.rotate();
@@ -213,7 +225,7 @@ impl Gateway {
 
     /// How large the database is, by what etcd tells those who watch it. They are long, so they are read
     /// now and then only.
-    fn size_by_figures(&mut self, deadline: Instant) -> Result<Answer, Trouble> {
+    fn size_by_figures(&mut self, within: Duration) -> Result<Answer, Trouble> {
         let known = match &self.size {
             Some((at, size)) if now().saturating_duration_since(*at) < FIGURES_EVERY => Some(size),
             _ => None,
@@ -226,10 +238,10 @@ impl Gateway {
         }
         let mut connection = match self.open.take() {
             Some(open) => open,
-            None => self.connect(deadline)?,
+            None => self.connect(within)?,
         };
         // The figures need none. But those who renew a lease have less time to draw one than we have.
-        if let Err(trouble) = self.endpoints.token(&mut connection, deadline) {
+        if let Err(trouble) = self.token(&mut connection, within) {
             self.rotate();
             return Err(trouble);
         }
@@ -237,6 +249,7 @@ impl Gateway {
             self.open = Some(connection);
             return Ok(size);
         }
+        let deadline = now() + within;
         let sent = connection.send(&Request::get("/metrics"), deadline);
         let response = match sent.and_then(|()| connection.receive(deadline)) {
             Ok(response) => response,

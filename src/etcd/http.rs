@@ -4,7 +4,7 @@
 //! an error, and ends the connection.
 
 use std::io::{self, ErrorKind};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::login::Token;
 use super::stream::Stream;
@@ -23,6 +23,8 @@ pub(super) struct Connection {
     /// What was received and not read.
     buf: Vec<u8>,
     at: usize,
+    /// How long the member took to answer the first question, which it answers by itself.
+    pub(super) round_trip: Duration,
 }
 
 /// How the body of an answer is framed.
@@ -111,6 +113,7 @@ impl Connection {
             host: host.to_owned(),
             buf: Vec::new(),
             at: 0,
+            round_trip: Duration::ZERO,
         }
     }
 

@@ -12,8 +12,10 @@ use super::http::{Connection, Request};
 use super::json;
 use super::stream::now;
 
-/// Whoever is found in this time is good: the call that waits for it has a second.
+/// The search ends after this long and so many round trips to the current member: a call waits for it.
+/// Each of two other members takes five: TCP, TLS, the version, its status, and its figures instead.
 const FIND_WITHIN: Duration = Duration::from_millis(250);
+const FIND_ROUND_TRIPS: u32 = 12;
 
 /// What is known of etcd's leader.
 #[derive(Debug, Default)]
@@ -53,13 +55,15 @@ impl Gateway {
     }
 
     /// Changes to the member that leads etcd, if that may be another one than before.
-    pub(super) fn go_near(&mut self, deadline: Instant) {
+    pub(super) fn go_near(&mut self) {
         let is_new = self.near.as_mut().is_some_and(Near::is_to_be_sought);
         let members = self.endpoints().count();
         if !is_new || members < 2 {
             return;
         }
-        let until = deadline.min(now() + FIND_WITHIN);
+        let far = self.open.as_ref().map(|it| it.round_trip);
+        let far = far.unwrap_or_default() * FIND_ROUND_TRIPS;
+        let until = now() + FIND_WITHIN + far.min(self.endpoints().connect_within() * 2);
         let mut kept = None;
         for turn in 0..members {
             let index = (self.current + turn) % members;
@@ -85,7 +89,8 @@ impl Gateway {
 
     /// Whether the member at the other end says that it leads. After an error the connection is of no use.
     fn leads(&self, connection: &mut Connection, deadline: Instant) -> Result<bool, Trouble> {
-        let (_, said) = self.call_once(connection, json::STATUS, deadline)?;
+        let within = deadline.saturating_duration_since(now());
+        let (_, said) = self.call_once(connection, json::STATUS, within)?;
         if said.is_reusable_on(connection)
             && let Some(leads) = json::leads(said.status, &said.body)
         {

@@ -1,6 +1,6 @@
 //! Tests of `near.rs`: calls go where etcd is led, and somewhere in any case.
 
-use super::super::scripted::{EMPTY, Member, NEW, answer, plain};
+use super::super::scripted::{EMPTY, Member, NEW, answer, far, plain};
 use super::super::{Ask, Endpoints, Etcd, Get};
 use super::*;
 
@@ -44,6 +44,23 @@ fn after_the_first_answer_it_goes_where_etcd_is_led() {
     assert_eq!(gateway.member(), second.address);
     assert_eq!(second.count("/v3/kv/range"), 2);
     assert_eq!(second.count("/v3/maintenance/status"), 1, "asked once");
+}
+
+/// The search has as long as the members are far, and a connection is not lost over it.
+#[test]
+fn far_leader_of_etcd_is_found() {
+    let first = Member::start(&[&[&plain(NEW), &in_term(2), &status(11, 12)]]);
+    let second = Member::start(&[&[&plain(NEW), &status(12, 12), &in_term(2)]]);
+    let one_way = Duration::from_millis(150);
+    let urls = [&first, &second].map(|it| format!("http://{}", far(&it.address, one_way)));
+    let endpoints = Endpoints::parse(&urls.join(",")).unwrap();
+    let mut gateway = Gateway::new(&endpoints, 0).near_leader();
+    ask(&mut gateway);
+    ask(&mut gateway);
+    assert_eq!(format!("http://{}", gateway.member()), urls[1]);
+    assert_eq!(first.count("/version"), 1, "its connection is not lost");
+    assert_eq!(second.count("/v3/maintenance/status"), 1);
+    assert_eq!(second.count("/v3/kv/range"), 1);
 }
 
 #[test]

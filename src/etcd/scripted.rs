@@ -1,9 +1,10 @@
 //! A member of etcd for tests: it answers what a script says, over TCP or TLS, and remembers what it was asked.
 
 use std::io::{self, ErrorKind, Read, Write};
-use std::net::{TcpListener, TcpStream};
-use std::sync::{Arc, Mutex};
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
+use std::time::Duration;
 
 /// What it says that it is, and an answer to most questions.
 pub(super) const NEW: &str = r#"{"etcdserver":"3.5.30","etcdcluster":"3.5.0"}"#;
@@ -17,6 +18,38 @@ pub(super) fn answer(status: u16, body: &str) -> String {
 
 pub(super) fn plain(body: &str) -> String {
     answer(200, body)
+}
+
+/// The member at this address, seen from far away: everything takes so long in each direction. Returns where.
+/// A connection itself is taken at once, as nothing here can delay that.
+pub(super) fn far(address: &str, one_way: Duration) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let here = listener.local_addr().unwrap().to_string();
+    let address = address.to_owned();
+    let serve = move || {
+        for near in listener.incoming().map_while(Result::ok) {
+            let far = TcpStream::connect(&address).unwrap();
+            let back = (far.try_clone().unwrap(), near.try_clone().unwrap());
+            for (from, to) in [(near, far), back] {
+                let carry = move || carry(from, to, one_way);
+                thread::Builder::new().spawn(carry).unwrap();
+            }
+        }
+    };
+    thread::Builder::new().spawn(serve).unwrap();
+    here
+}
+
+fn carry(mut from: TcpStream, mut to: TcpStream, takes: Duration) {
+    let (_never, wait) = mpsc::channel::<()>();
+    let mut bytes = [0; 16 << 10];
+    while let Ok(count @ 1..) = from.read(&mut bytes) {
+        let _ = wait.recv_timeout(takes);
+        if to.write_all(&bytes[..count]).is_err() {
+            break;
+        }
+    }
+    let _ = to.shutdown(Shutdown::Both);
 }
 
 /// Something that answers.

@@ -48,7 +48,7 @@ pub struct Watch {
 
 impl Watch {
     /// Begins to watch the keys from `key` to before `end`, and everything that has changed since
-    /// `from_revision`. The connection is one of its own.
+    /// `from_revision`. The connection is one of its own; to open it is not part of `within`.
     ///
     /// # Errors
     /// No member can be reached or takes the watch.
@@ -59,9 +59,9 @@ impl Watch {
         from_revision: u64,
         within: Duration,
     ) -> Result<Self, Trouble> {
+        let mut connection = gateway.connect(within)?;
+        let token = gateway.token(&mut connection, within)?;
         let deadline = now() + within;
-        let mut connection = gateway.connect(deadline)?;
-        let token = gateway.endpoints().token(&mut connection, deadline)?;
         let body = json::watch(key, end, from_revision);
         let request = Request::post("/v3/watch", &body).with(token.as_ref());
         let begun = connection

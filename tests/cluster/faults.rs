@@ -82,6 +82,32 @@ fn a_leader_that_hears_nothing_is_followed_by_another() {
     });
 }
 
+/// A round trip of 260 ms, with the default lease: a member leads and goes on leading, also when all its connections
+/// to etcd are lost at once and it has to make new ones.
+#[test]
+fn leader_stays_although_etcd_is_130_ms_away() {
+    with_etcd(|etcds| {
+        let one_way = Duration::from_millis(130);
+        let proxies: Vec<Proxy> = etcds
+            .addresses()
+            .iter()
+            .map(|&it| Proxy::start_far(it, one_way))
+            .collect();
+        let urls: Vec<String> = proxies.iter().map(Proxy::url).collect();
+        let urls = [(); 2].map(|()| urls.join(","));
+        let members = Members::start_with("far", &urls, &["--cluster-ttl", "5s"]);
+        let leader = members.leader();
+        let mut client = members.daemon(leader).connect();
+        for hits in 1..=30 {
+            if hits % 10 == 0 {
+                proxies.iter().for_each(Proxy::hang_up);
+            }
+            assert_eq!(client.ask("incr hits 1"), format!("ok {hits}"));
+        }
+        assert!(!members.daemon(leader).logged("leads no longer"));
+    });
+}
+
 /// At 70 % of --etcd-quota: what grows is refused, everything else goes on.
 #[test]
 fn near_the_quota_only_what_takes_room_is_refused() {

@@ -175,6 +175,8 @@ struct Wires {
     to_etcd: Valve,
     /// What etcd says.
     from_etcd: Valve,
+    /// How long everything takes in each direction.
+    one_way: Duration,
     open: Mutex<Vec<TcpStream>>,
 }
 
@@ -200,9 +202,17 @@ impl Valve {
 
 impl Proxy {
     pub(crate) fn start(to: SocketAddr) -> Self {
+        Self::start_far(to, Duration::ZERO)
+    }
+
+    /// The same, with an etcd that is far away.
+    pub(crate) fn start_far(to: SocketAddr, one_way: Duration) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
-        let wires = Arc::new(Wires::default());
+        let wires = Arc::new(Wires {
+            one_way,
+            ..Wires::default()
+        });
         let shared = Arc::clone(&wires);
         thread::spawn(move || {
             for client in listener.incoming() {
@@ -210,6 +220,7 @@ impl Proxy {
                 let wires = Arc::clone(&shared);
                 thread::spawn(move || {
                     wires.to_etcd.pass();
+                    take(wires.one_way * 2); // TCP's own round trip
                     let Ok(server) = TcpStream::connect(to) else {
                         return;
                     };
@@ -224,8 +235,9 @@ impl Proxy {
                         .unwrap()
                         .extend(streams.into_iter().flatten());
                     let other = Arc::clone(&wires);
-                    thread::spawn(move || forward(back_from, back_to, &other.from_etcd));
-                    forward(client, server, &wires.to_etcd);
+                    let one_way = wires.one_way;
+                    thread::spawn(move || forward(back_from, back_to, &other.from_etcd, one_way));
+                    forward(client, server, &wires.to_etcd, one_way);
                 });
             }
         });
@@ -260,13 +272,21 @@ impl Proxy {
     }
 }
 
-fn forward(mut from: TcpStream, mut to: TcpStream, valve: &Valve) {
+/// So much time passes.
+fn take(time: Duration) {
+    if !time.is_zero() {
+        thread::park_timeout(time);
+    }
+}
+
+fn forward(mut from: TcpStream, mut to: TcpStream, valve: &Valve, one_way: Duration) {
     let mut bytes = [0; 16 << 10];
     loop {
         match from.read(&mut bytes) {
             Ok(0) => break,
             Ok(count) => {
                 valve.pass();
+                take(one_way);
                 if to.write_all(&bytes[..count]).is_err() {
                     break;
                 }
