@@ -93,6 +93,8 @@ pub struct Follower {
     known_since: Option<Nanos>,
     /// When it was last looked how large etcd is.
     looked: Option<Nanos>,
+    /// The lease of a leader that has missed renewals; 0 is none. Clients are not sent there.
+    late_lease: u64,
     /// How long it is waited for to be told who leads, the next time that it is asked.
     poll_within: Duration,
     /// How long a lease is waited for, the next time that one is asked for.
@@ -118,6 +120,7 @@ impl Follower {
             complaint: String::new(),
             known_since: None,
             looked: None,
+            late_lease: 0,
             poll_within: member.ttl_part(5),
             grant_within: member.ttl_part(2),
         };
@@ -342,7 +345,12 @@ impl Follower {
             return Err(Anew::Remapped);
         }
         position.is_here(here.kvs.first())?;
-        self.note_leader(leader.kvs.first().map(|kv| &kv.value[..]));
+        let leader_value = leader.kvs.first().map(|kv| &kv.value[..]);
+        self.note_leader(leader_value);
+        if let Some(key) = leader_value.and_then(LeaderKey::decode) {
+            self.look_at_lease(key.attempt[1]);
+            self.note_leader(leader_value);
+        }
         self.member
             .figures
             .lag_entries
@@ -459,6 +467,18 @@ impl Follower {
         })
     }
 
+    /// A leader renews its lease every fifth of its time. If less than half is left it has missed two renewals: it is
+    /// gone, or silent in a moment, long before its key is deleted.
+    fn look_at_lease(&mut self, lease: u64) {
+        let asked = self
+            .etcd
+            .call(&Ask::TimeToLive { lease }, self.member.ttl_part(5));
+        if let Ok(Answer::TimeToLive { left_s, granted_s }) = asked {
+            let is_late = left_s * 2 < granted_s;
+            self.late_lease = if is_late { lease } else { 0 };
+        }
+    }
+
     /// What was handed over is all that was known: how old it is when it is replayed is the lag.
     fn tell_known(&mut self) -> Result<(), Anew> {
         let now = self.member.tenancy.now();
@@ -501,6 +521,7 @@ impl Follower {
             self.member.end_rest();
         }
         let own = self.member.options.redirect();
+        let leader = leader.filter(|it| it.attempt[1] != self.late_lease);
         let leader = leader_for(&own, leader.as_ref());
         self.member.set_leader(leader);
     }

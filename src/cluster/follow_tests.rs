@@ -24,33 +24,47 @@ type Shared = Arc<Mutex<World>>;
 
 impl World {
     fn new(every: u64) -> Self {
+        let mut world = Self::empty(every);
+        world.begin();
+        world
+    }
+
+    /// Nobody has written anything.
+    fn empty(every: u64) -> Self {
         let keys = Keys::new("test", 0);
-        let mut model = Model::default();
-        let mut first = TestEtcd::Plain(&mut model);
-        create(&mut first, &keys, PAGE_WITHIN).unwrap();
-        let lead = Ask::Txn {
-            compare: Vec::new(),
-            success: vec![Op::Put {
-                key: keys.leader(),
-                value: b"another".to_vec(),
-                lease: 0,
-            }],
-            failure: Vec::new(),
-        };
-        model.apply(Nanos(0), &lead).unwrap();
-        let leader = model.revision();
-        let mut world = Self {
-            model,
-            appender: Appender::new(keys.clone(), leader, 0),
+        Self {
+            model: Model::default(),
+            appender: Appender::new(keys.clone(), 0, 0),
             keys,
             number: 1,
             asked: 0,
             every,
-        };
-        for _ in 0..200 {
-            world.append();
         }
-        world
+    }
+
+    /// Another member creates the log, leads, and writes.
+    fn begin(&mut self) {
+        let mut first = TestEtcd::Plain(&mut self.model);
+        create(&mut first, &self.keys, PAGE_WITHIN).unwrap();
+        self.put_leader(b"another".to_vec(), 0);
+        let leader = self.model.revision();
+        self.appender = Appender::new(self.keys.clone(), leader, 0);
+        for _ in 0..200 {
+            self.append();
+        }
+    }
+
+    fn put_leader(&mut self, value: Vec<u8>, lease: u64) {
+        let lead = Ask::Txn {
+            compare: Vec::new(),
+            success: vec![Op::Put {
+                key: self.keys.leader(),
+                value,
+                lease,
+            }],
+            failure: Vec::new(),
+        };
+        self.model.apply(Nanos(0), &lead).unwrap();
     }
 
     /// Another entry, with one record.
@@ -172,6 +186,7 @@ fn follower(
         complaint: String::new(),
         known_since: None,
         looked: None,
+        late_lease: 0,
         poll_within: member.ttl_part(5),
         grant_within: member.ttl_part(2),
     }
@@ -200,6 +215,100 @@ fn a_standby_follows_however_little_etcd_remembers() {
         let begun = *begun.lock().unwrap();
         assert!(begun <= 3, "every {every}: watched {begun} times");
     }
+}
+
+/// A way to an etcd where another member creates the log behind so many questions.
+struct Raced(Shared, u64);
+
+impl Etcd for Raced {
+    fn call(&mut self, ask: &Ask, _: Duration) -> Result<Answer, Trouble> {
+        let mut world = self.0.lock().unwrap();
+        let answer = world.ask(ask);
+        if world.asked == self.1 {
+            world.begin();
+        }
+        answer
+    }
+}
+
+/// Two that start at once: whatever one has read when the other creates the log, nothing is damaged.
+#[test]
+fn log_that_another_member_creates_meanwhile_is_followed() {
+    for behind in 1..=7 {
+        let (member, _) = member(options());
+        let world = Arc::new(Mutex::new(World::empty(u64::MAX)));
+        let (sender, news) = sync_channel(10_000);
+        let watch = TestWatch {
+            world: Arc::clone(&world),
+            member: Arc::clone(&member),
+            from: None,
+            begun: Arc::default(),
+        };
+        let etcd = Raced(Arc::clone(&world), behind);
+        let mut follower = follower(&member, sender, Box::new(etcd), watch);
+        if let Err(Anew::NotRead(why)) = follower.live() {
+            panic!("behind {behind} questions: {why}");
+        }
+        assert_eq!(heard(&news).1, 200, "behind {behind} questions");
+    }
+}
+
+/// A way to an etcd where time passes.
+struct Timed(Arc<Mutex<(Model, Nanos)>>);
+
+impl Etcd for Timed {
+    fn call(&mut self, ask: &Ask, _: Duration) -> Result<Answer, Trouble> {
+        let mut it = self.0.lock().unwrap();
+        let now = it.1;
+        it.0.apply(now, ask)
+    }
+}
+
+#[test]
+fn standby_sends_nobody_to_a_leader_that_has_missed_renewals() {
+    let (member, _) = member(options());
+    let mut world = World::empty(u64::MAX);
+    let granted = world.model.apply(Nanos(0), &Ask::Grant { ttl_s: 5 });
+    assert!(matches!(granted, Ok(Answer::Granted { lease: 1, .. })));
+    world.begin();
+    let leader = LeaderKey {
+        attempt: [9, 1],
+        line: "a:1".to_owned(),
+        http: String::new(),
+    };
+    world.put_leader(leader.encode(), 1);
+    let model = Arc::new(Mutex::new((world.model.clone(), Nanos(0))));
+    let (sender, _news) = sync_channel(10_000);
+    let watch = TestWatch {
+        world: Arc::new(Mutex::new(world)),
+        member: Arc::clone(&member),
+        from: None,
+        begun: Arc::default(),
+    };
+    let etcd = Timed(Arc::clone(&model));
+    let mut follower = follower(&member, sender, Box::new(etcd), watch);
+    assert!(follower.read_map().is_ok());
+    let keys = follower.keys.clone();
+    let loaded = load(&mut *follower.etcd, &keys, PAGE_WITHIN, &mut |_| {});
+    let mut position = loaded.unwrap().unwrap();
+    let mut at = |ms: u64, renews: bool| {
+        let mut it = model.lock().unwrap();
+        it.1 = Nanos(ms * 1_000_000);
+        let now = it.1;
+        if renews {
+            it.0.apply(now, &Ask::KeepAlive { lease: 1 }).unwrap();
+        }
+        drop(it);
+        assert!(follower.poll(&mut position, true).is_ok());
+        member.leader().line
+    };
+    let known = Some("a:1".to_owned());
+    assert_eq!(at(0, false), known);
+    assert_eq!(at(1_900, false), known, "one renewal is late");
+    assert_eq!(at(2_100, false), None, "two are");
+    assert_eq!(at(2_200, true), known, "it was only slow");
+    assert_eq!(at(7_100, false), None);
+    assert_eq!(at(7_300, false), None, "its key is gone");
 }
 
 /// A way that remembers what was asked.

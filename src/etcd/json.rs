@@ -43,6 +43,10 @@ pub(super) fn request(ask: &Ask) -> (&'static str, String) {
             let _ = write!(out, "{{\"ID\":\"{lease}\"}}");
             "/v3/lease/keepalive"
         }
+        Ask::TimeToLive { lease } => {
+            let _ = write!(out, "{{\"ID\":\"{lease}\"}}");
+            "/v3/lease/timetolive"
+        }
         Ask::Revoke { lease } => {
             let _ = write!(out, "{{\"ID\":\"{lease}\"}}");
             "/v3/lease/revoke"
@@ -268,6 +272,15 @@ pub(super) fn answer(ask: &Ask, status: u16, body: &[u8]) -> Result<(u64, Answer
         Ask::KeepAlive { .. } => Answer::KeptAlive {
             ttl_s: number(answer, "TTL")?,
         },
+        // A lease that is over has -1 seconds left.
+        Ask::TimeToLive { .. } if answer.at("TTL").text() == Some("-1") => Answer::TimeToLive {
+            left_s: 0,
+            granted_s: 0,
+        },
+        Ask::TimeToLive { .. } => Answer::TimeToLive {
+            left_s: number(answer, "TTL")?,
+            granted_s: number(answer, "grantedTTL")?,
+        },
         Ask::Revoke { .. } | Ask::Compact { .. } => Answer::Done,
         Ask::Status => Answer::Status {
             bytes: number(answer, "dbSize")?,
@@ -404,6 +417,21 @@ mod tests {
         });
         let body: serde_json::Value = serde_json::from_str(&body).unwrap();
         assert_eq!(body, expected);
+    }
+
+    #[test]
+    fn time_to_live_of_a_lease_that_is_over_is_none() {
+        let ask = Ask::TimeToLive { lease: 7 };
+        let asked = ("/v3/lease/timetolive", r#"{"ID":"7"}"#.to_owned());
+        assert_eq!(request(&ask), asked);
+        for (body, left_s, granted_s) in [
+            (r#"{"header":{},"ID":"7","TTL":"4","grantedTTL":"5"}"#, 4, 5),
+            (r#"{"header":{},"ID":"7","grantedTTL":"5"}"#, 0, 5),
+            (r#"{"header":{},"ID":"7","TTL":"-1"}"#, 0, 0),
+        ] {
+            let answer = answer(&ask, 200, body.as_bytes());
+            assert_eq!(answer, Ok((0, Answer::TimeToLive { left_s, granted_s })));
+        }
     }
 
     #[test]

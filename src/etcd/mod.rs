@@ -45,7 +45,8 @@ use std::time::Duration;
 
 /// Something that answers as etcd does.
 pub trait Etcd {
-    /// Asks, and waits for the answer for no longer than this.
+    /// Asks, and waits for the answer for no longer than this. Connecting, where that is necessary, is
+    /// not part of it and has a limit of its own ([`Endpoints::connecting_within`]).
     ///
     /// # Errors
     /// See [`Trouble`]. Only [`Trouble::is_surely_undone`] says that nothing has changed.
@@ -73,6 +74,11 @@ pub enum Ask {
     },
     /// The lease begins anew.
     KeepAlive {
+        /// Which.
+        lease: u64,
+    },
+    /// How much is left of the lease.
+    TimeToLive {
         /// Which.
         lease: u64,
     },
@@ -202,6 +208,13 @@ pub enum Answer {
     KeptAlive {
         /// For how long.
         ttl_s: u64,
+    },
+    /// To [`Ask::TimeToLive`]. Both are 0 if the lease is over.
+    TimeToLive {
+        /// Whole seconds that are left, rounded down.
+        left_s: u64,
+        /// For how long it was granted.
+        granted_s: u64,
     },
     /// To [`Ask::Revoke`] and [`Ask::Compact`].
     Done,

@@ -84,6 +84,13 @@ impl Model {
                     ttl_s: kept.0 / 1_000,
                 })
             }
+            Ask::TimeToLive { lease } => {
+                let lease = self.leases.get(lease);
+                Ok(Answer::TimeToLive {
+                    left_s: lease.map_or(0, |it| it.ends.since(now) / 1_000_000_000),
+                    granted_s: lease.map_or(0, |it| it.ttl.0 / 1_000),
+                })
+            }
             Ask::Revoke { lease } => {
                 if self.leases.remove(lease).is_none() {
                     return Err(Trouble::NoLease);

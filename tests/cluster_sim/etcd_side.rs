@@ -459,7 +459,7 @@ fn is_write(ask: &Ask) -> bool {
             success, failure, ..
         } => success.iter().chain(failure).any(is_change),
         Ask::Grant { .. } | Ask::Revoke { .. } | Ask::Compact { .. } => true,
-        Ask::Range(_) | Ask::KeepAlive { .. } | Ask::Status => false,
+        Ask::Range(_) | Ask::KeepAlive { .. } | Ask::TimeToLive { .. } | Ask::Status => false,
     }
 }
 

@@ -177,24 +177,20 @@ fn load_from(
             manifest.seq
         }
     };
-    // The last entry that the snapshot stands for is still there, and says who wrote it.
-    let (_, got) = read(etcd, Get::one(&keys.entry(first)), within)?;
-    let Some(kv) = got.kvs.first() else {
-        return match first {
-            0 => {
-                let all = Get {
-                    key: keys.entry(0),
-                    end: keys.entries_end(),
-                    limit: 1,
-                    revision: 0,
-                };
-                match read(etcd, all, within)?.1.kvs.is_empty() {
-                    true => Ok(None),
-                    false => Err(NotRead::Damaged("the log has no beginning".to_owned())),
-                }
-            }
-            _ => Err(NotRead::Damaged(format!("entry {first} is missing"))),
-        };
+    // The last entry that the snapshot stands for is still there, and says who wrote it. One read tells whether
+    // there is no log yet or one whose beginning is gone: between two reads another member may create it.
+    let from_there = Get {
+        key: keys.entry(first),
+        end: keys.entries_end(),
+        limit: 1,
+        revision: 0,
+    };
+    let (_, got) = read(etcd, from_there, within)?;
+    let kv = match got.kvs.first() {
+        Some(kv) if kv.key == keys.entry(first) => kv,
+        None if first == 0 => return Ok(None),
+        _ if first == 0 => return Err(NotRead::Damaged("the log has no beginning".to_owned())),
+        _ => return Err(NotRead::Damaged(format!("entry {first} is missing"))),
     };
     let logged =
         Logged::decode(&kv.value).map_err(|why| damaged(&format!("entry {first}"), why))?;
