@@ -36,9 +36,6 @@ const PAUSE: Duration = Duration::from_millis(200);
 /// After a log that cannot be read, again and again: to read all of it costs those something who can.
 const PAUSE_DAMAGED_MOST: Duration = Duration::from_secs(10);
 
-/// How long a lease may take to be given back when the process ends.
-pub(super) const GIVE_BACK_WITHIN: Duration = Duration::from_secs(1);
-
 /// After a question that was not answered.
 pub(super) const PAUSE_SHORT: Duration = Duration::from_millis(20);
 
@@ -128,15 +125,6 @@ impl Follower {
     }
 
     fn run(mut self) {
-        self.follow();
-        // It may have got a lease, and even the leader's key, that nobody uses any more.
-        if let Some(lease) = self.member.unused_lease() {
-            let _ = self.etcd.call(&Ask::Revoke { lease }, GIVE_BACK_WITHIN); // or it ends by itself
-        }
-        self.member.follows_no_more();
-    }
-
-    fn follow(&mut self) {
         let mut pause = PAUSE;
         while !self.member.is_over() {
             let lived = self.live();

@@ -1,7 +1,8 @@
 //! The thread that keeps a lease alive, on a connection of its own, so that nothing else delays it.
 //!
 //! It asks every fifth of the time to live and waits for a tenth of it; then it asks the next member. It
-//! decides nothing: what an answer means is for the state machine (`role.rs`) to say.
+//! decides nothing: what an answer means is for the state machine (`role.rs`) to say. If the process ends before it
+//! leads, this thread gives the lease back.
 //!
 //! A lease that lives is not enough for a leader. Somebody may have deleted its key by hand, or put back a backup
 //! that has the lease and not the key, and then another one leads. So it is looked at the key as well, by
@@ -13,7 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use log::warn;
+use log::{info, warn};
 
 use super::member::Member;
 use super::role::Role;
@@ -81,7 +82,7 @@ fn leads(member: &Member) -> bool {
 }
 
 fn renew_on(member: &Member, lease: u64, mut etcd: Box<dyn Etcd + Send>, looked: &Looked) {
-    let every = member.ttl_part(5);
+    let every = Duration::from_millis(member.options.terms.renew_every().0);
     let mut is_refused = false;
     while is_held(member, lease) {
         let began = member.tenancy.now();
@@ -100,6 +101,25 @@ fn renew_on(member: &Member, lease: u64, mut etcd: Box<dyn Etcd + Send>, looked:
             }
         }
     }
+    give_back(member, lease, &mut *etcd);
+}
+
+/// Revokes the lease if the process ends before it leads, so that the next leader need not wait for its end. The
+/// thread that follows may be waiting for a slow etcd, which this connection is not.
+fn give_back(member: &Member, lease: u64, etcd: &mut dyn Etcd) {
+    let began = member.tenancy.now();
+    while member.unused_lease() == Some(lease) {
+        let spent = Duration::from_nanos(member.tenancy.now().since(began));
+        let left = member.ttl_part(1).saturating_sub(spent);
+        if left.is_zero() {
+            return; // it has ended by itself
+        }
+        // Half of it, so that another member can be asked if this one is silent.
+        match etcd.call(&Ask::Revoke { lease }, left / 2) {
+            Ok(_) | Err(Trouble::NoLease) => member.gave_back(),
+            Err(_) => member.pause(AGAIN_AFTER.min(left)),
+        }
+    }
 }
 
 /// Renews the lease; returns whether that was done. A look at the key that is not answered is no reason to fall silent; but
@@ -116,7 +136,8 @@ fn renew(
     }
     let sent = member.tenancy.now();
     let keep_alive = Ask::KeepAlive { lease };
-    let Answer::KeptAlive { ttl_s } = etcd.call(&keep_alive, member.ttl_part(10))? else {
+    let within = Duration::from_millis(member.options.terms.renew_within().0);
+    let Answer::KeptAlive { ttl_s } = etcd.call(&keep_alive, within)? else {
         return Err(other_answer());
     };
     let kept_alive = |standing: &mut super::role::Standing, now| {
@@ -144,9 +165,7 @@ fn look_on(member: &Member, held: &Held, mut etcd: Box<dyn Etcd + Send>, looked:
                 member.nap(every.saturating_sub(spent));
             }
             Ok(false) => {
-                warn!(
-                    "the key of the leader is not this member's any more, although its lease lives"
-                );
+                Loss::of(member, held.lease).tell();
                 member
                     .tenancy
                     .change(|standing, _| standing.fence_of(held.lease));
@@ -157,6 +176,37 @@ fn look_on(member: &Member, held: &Held, mut etcd: Box<dyn Etcd + Send>, looked:
                 }
                 member.nap(AGAIN_AFTER);
             }
+        }
+    }
+}
+
+/// How a leader comes to have no key.
+#[derive(Debug, PartialEq, Eq)]
+enum Loss {
+    /// A renewal was refused meanwhile, so it is known.
+    Known,
+    /// It could not renew for longer than its lease, as after a pause of the process. The key went with the lease.
+    LeaseRanOut,
+    /// Its lease is good, as far as it knows: the key was deleted by hand, or etcd restored.
+    KeyOnly,
+}
+
+impl Loss {
+    fn of(member: &Member, lease: u64) -> Self {
+        match member.tenancy.role() {
+            _ if !is_held(member, lease) => Self::Known,
+            Role::Leader => Self::KeyOnly,
+            _ => Self::LeaseRanOut,
+        }
+    }
+
+    fn tell(&self) {
+        match self {
+            Self::Known => {}
+            Self::LeaseRanOut => info!("the lease of this leader ran out before it could renew it"),
+            Self::KeyOnly => warn!(
+                "the key of the leader is not this member's any more, although its lease lives"
+            ),
         }
     }
 }
@@ -299,6 +349,57 @@ mod tests {
             let spent = member.tenancy.now().since(began);
             assert_eq!(spent, 2_000_000_000, "two looks were good");
         }
+    }
+
+    #[test]
+    fn lease_that_ran_out_in_a_pause_is_told_from_a_key_that_was_deleted() {
+        let (member, place) = leader();
+        assert_eq!(Loss::of(&member, 7), Loss::KeyOnly);
+        place.pass(Duration::from_millis(4_500));
+        assert_eq!(Loss::of(&member, 7), Loss::LeaseRanOut);
+        member.tenancy.change(|standing, _| standing.fence_of(7));
+        assert_eq!(Loss::of(&member, 7), Loss::Known);
+    }
+
+    /// An etcd that says once that it cannot be reached, and how often it was asked to revoke.
+    struct Revoked(Arc<Mutex<u32>>);
+
+    impl Etcd for Revoked {
+        fn call(&mut self, ask: &Ask, _: Duration) -> Result<Answer, Trouble> {
+            assert_eq!(*ask, Ask::Revoke { lease: 7 });
+            let mut asked = self.0.lock().unwrap();
+            *asked += 1;
+            match *asked {
+                1 => Err(Trouble::Unreachable("gone".to_owned())),
+                _ => Ok(Answer::Done),
+            }
+        }
+    }
+
+    #[test]
+    fn lease_of_a_candidate_that_is_told_to_end_is_revoked_and_that_of_a_leader_is_not() {
+        let (candidate, _) = member(options());
+        candidate
+            .tenancy
+            .change(|standing, now| standing.granted(now, 7, 5));
+        candidate.give_up();
+        candidate.end();
+        assert_eq!(candidate.unused_lease(), Some(7));
+        let asked = Arc::default();
+        let etcd = Box::new(Revoked(Arc::clone(&asked)));
+        renew_on(&candidate, 7, etcd, &Looked::new(candidate.tenancy.now()));
+        assert_eq!(
+            (*asked.lock().unwrap(), candidate.unused_lease()),
+            (2, None)
+        );
+
+        // The thread that writes the log does that, when it has written what was decided.
+        let (leader, _) = leader();
+        leader.end();
+        let asked = Arc::default();
+        let etcd = Box::new(Revoked(Arc::clone(&asked)));
+        renew_on(&leader, 7, etcd, &Looked::new(leader.tenancy.now()));
+        assert_eq!(*asked.lock().unwrap(), 0);
     }
 
     /// An etcd that renews, and takes so long to say who leads.

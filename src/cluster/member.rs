@@ -12,9 +12,6 @@ use crate::shard::Shard;
 use crate::store::Redirect;
 use crate::store::etcd::{Bell, Figures, MapKeys, Place, Tenancy};
 
-/// How long the end of a process waits for a lease to be given back, whatever etcd does: it ends by itself.
-const GIVE_BACK_MOST: Duration = Duration::from_secs(1);
-
 /// What an operator sets, and what is drawn at the start.
 #[derive(Clone, Debug)]
 pub struct Options {
@@ -63,8 +60,6 @@ pub struct Member {
     is_over: AtomicBool,
     /// The lease with which this member was about to lead when it was told to end; 0 is none.
     unused_lease: AtomicU64,
-    /// The thread that follows has ended.
-    has_followed: AtomicBool,
     bell: Arc<Bell>,
     /// A way to etcd for whoever writes the log, connected already, and the lease with which it is to be used.
     warm: Mutex<Option<(u64, Box<dyn Etcd + Send>)>>,
@@ -92,7 +87,6 @@ impl Member {
             rests_until: AtomicU64::new(0),
             is_over: AtomicBool::new(false),
             unused_lease: AtomicU64::new(0),
-            has_followed: AtomicBool::new(false),
             bell: Arc::default(),
             warm: Mutex::default(),
         })
@@ -198,16 +192,15 @@ impl Member {
         self.bell.ring();
     }
 
-    /// It is about to end, and does not serve: it leads no more, if it was about to. What lease it has for that is given
-    /// back by the thread that follows, or nobody could lead until it is over.
+    /// It is about to end, and does not serve: it leads no more, if it was about to. The thread that renews its
+    /// lease gives it back, or nobody could lead until it is over.
     pub(super) fn give_up(&self) {
-        let lease = self.tenancy.change(|standing, _| {
-            let lease = standing.lease();
+        self.tenancy.change(|standing, _| {
+            if let Some(lease) = standing.lease() {
+                self.unused_lease.store(lease, Ordering::SeqCst);
+            }
             standing.fence();
-            lease
         });
-        self.unused_lease
-            .store(lease.unwrap_or(0), Ordering::SeqCst);
     }
 
     /// The lease of [`Member::give_up`].
@@ -216,24 +209,10 @@ impl Member {
         (lease != 0).then_some(lease)
     }
 
-    /// The thread that follows has ended.
-    pub(super) fn follows_no_more(&self) {
-        self.has_followed.store(true, Ordering::SeqCst);
-        self.bell.ring();
-    }
-
-    /// Waits until the lease of [`Member::give_up`] is given back, if there is one, for a moment at most.
-    pub(super) fn await_give_back(&self) {
-        let began = self.tenancy.now();
-        while self.unused_lease().is_some() {
-            let heard = self.bell.heard();
-            let spent = Duration::from_nanos(self.tenancy.now().since(began));
-            let left = GIVE_BACK_MOST.saturating_sub(spent);
-            if self.has_followed.load(Ordering::SeqCst) || left.is_zero() {
-                return;
-            }
-            self.place().wait(&self.bell, heard, left);
-        }
+    /// The lease of [`Member::give_up`] is given back.
+    pub(super) fn gave_back(&self) {
+        self.unused_lease.store(0, Ordering::SeqCst);
+        self.tenancy.wake();
     }
 
     /// Whether the process ends.
@@ -256,6 +235,12 @@ impl Member {
         }
     }
 
+    /// Waits for so long, also while the process ends.
+    pub(super) fn pause(&self, span: Duration) {
+        let nobody_rings = Arc::default();
+        self.place().wait(&nobody_rings, 0, span);
+    }
+
     /// What its threads stand in.
     pub(super) fn place(&self) -> &Arc<dyn Place> {
         self.tenancy.place()
@@ -264,33 +249,5 @@ impl Member {
     /// A fraction of the time to live.
     pub(super) fn ttl_part(&self, part: u32) -> Duration {
         Duration::from_secs(self.options.terms.ttl_s) / part
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::super::role::Role;
-    use super::super::testing::{member, options};
-    use super::*;
-
-    #[test]
-    fn whoever_ends_before_it_leads_waits_a_moment_for_its_lease_to_be_given_back() {
-        let (none, place) = member(options());
-        none.give_up();
-        none.await_give_back();
-        assert_eq!((none.unused_lease(), place.take_waits()), (None, vec![]));
-
-        let (candidate, place) = member(options());
-        candidate
-            .tenancy
-            .change(|standing, now| standing.granted(now, 7, 5));
-        candidate.give_up();
-        assert_eq!(candidate.tenancy.role(), Role::Fenced);
-        assert_eq!(candidate.unused_lease(), Some(7));
-        candidate.await_give_back();
-        assert_eq!(place.take_waits(), [GIVE_BACK_MOST], "etcd does not answer");
-        candidate.follows_no_more();
-        candidate.await_give_back();
-        assert!(place.take_waits().is_empty());
     }
 }

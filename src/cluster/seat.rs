@@ -32,10 +32,10 @@ impl Seat {
         }
     }
 
-    /// Whether that is done.
+    /// Whether that is done. A member that ends before it leads may have a lease to give back, too.
     pub(super) fn has_resigned(&self) -> bool {
         match self {
-            Self::Standby(_) => true,
+            Self::Standby(member) => member.unused_lease().is_none(),
             Self::Leader(_, store) => store.has_resigned(),
         }
     }
@@ -81,10 +81,7 @@ impl Store for Seat {
 
     fn stop(&mut self) -> Result<(), String> {
         match self {
-            Self::Standby(member) => {
-                member.await_give_back();
-                Ok(())
-            }
+            Self::Standby(_) => Ok(()),
             Self::Leader(_, store) => store.stop(),
         }
     }

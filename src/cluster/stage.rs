@@ -138,13 +138,15 @@ impl Stage {
                 self.member.give_up();
             }
             self.member.end();
-            if !self.leads || is_told_again {
+            let has_no_lease = !self.leads && server.store_mut().has_resigned();
+            if has_no_lease || is_told_again {
                 server.store_mut().resign();
                 return Change::End;
             }
             match &mut self.leaving {
                 Some(leaving) => leaving.ends = true,
-                None => self.begin_to_leave(server, true),
+                None if self.leads => self.begin_to_leave(server, true),
+                None => self.begin_to_give_up(),
             }
         }
         if self.leaving.is_some() {
@@ -222,6 +224,20 @@ impl Stage {
             until: self.member.tenancy.now().after(SAY_MOST),
             gives_back: false,
             ends,
+        });
+    }
+
+    /// It was about to lead. Until its lease is given back, or is over, no other member can.
+    fn begin_to_give_up(&mut self) {
+        let ttl = Millis::from_secs(self.member.options.terms.ttl_s);
+        let most = match self.scene.settings.shutdown_timeout {
+            Millis::ZERO => ttl,
+            timeout => timeout.min(ttl),
+        };
+        self.leaving = Some(Leaving {
+            until: self.member.tenancy.now().after(most),
+            gives_back: true,
+            ends: true,
         });
     }
 

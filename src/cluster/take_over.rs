@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use log::info;
 
-use super::follow::{Anew, Follower, GIVE_BACK_WITHIN, PAUSE_SHORT};
+use super::follow::{Anew, Follower, PAUSE_SHORT};
 use super::leader_key::LeaderKey;
 use super::lease;
 use super::news::News;
@@ -71,11 +71,15 @@ impl Follower {
         let Answer::Granted { lease, ttl_s } = granted? else {
             return Err(Trouble::Garbled("no lease".to_owned()).into());
         };
-        if member.is_over() {
-            let _ = self.etcd.call(&Ask::Revoke { lease }, GIVE_BACK_WITHIN); // or it ends by itself
+        let is_candidate = tenancy.change(|standing, _| {
+            standing.granted(sent, lease, ttl_s);
+            standing.lease() == Some(lease)
+        });
+        // It was told to end meanwhile. From here on the thread that renews the lease gives it back.
+        if !is_candidate {
+            let _ = self.etcd.call(&Ask::Revoke { lease }, PATIENCE_FIRST); // or it ends by itself
             return Ok(false);
         }
-        tenancy.change(|standing, _| standing.granted(sent, lease, ttl_s));
         let leader = lease::Held {
             lease,
             key: self.keys.leader(),

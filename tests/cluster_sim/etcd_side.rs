@@ -182,7 +182,7 @@ impl EtcdSide {
     /// Puts something on its way, in this direction; it may never arrive.
     fn post(&mut self, now: u64, node: usize, way: usize, message: Message) {
         let rng = &mut self.rng;
-        let mut arrives = now + rng.u64(50..4_000) * 1_000;
+        let mut arrives = now + rng.u64(50..4_000) * 1_000 + self.plan.one_way;
         if self.plan.has_faults(now) {
             match rng.u32(..1_000) {
                 0..=4 => {
@@ -319,7 +319,8 @@ impl EtcdSide {
                 continue;
             };
             let cut = self.cuts[watch.asker.node][1].at(now);
-            let mut at = watch.last_at.max(now + self.rng.u64(50..4_000) * 1_000);
+            let takes = self.rng.u64(50..4_000) * 1_000 + self.plan.one_way;
+            let mut at = watch.last_at.max(now + takes);
             if let Some(cut) = cut {
                 watch.is_silent = self.rng.bool(); // for ever, whatever comes
                 at = at.max(cut);

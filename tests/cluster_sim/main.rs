@@ -32,6 +32,9 @@ mod world;
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
+use latchd::base::Millis;
+use latchd::cluster::role::Terms;
+
 use happened::Happened;
 use plan::{Blow, Break, Plan};
 use world::{MS, World};
@@ -192,6 +195,45 @@ fn with_an_etcd_that_writes_slowly_somebody_leads_all_the_same() {
     expect_failover_in(Plan::with_slow_writes(Blow::Kill, 1_500 * MS), within_ms);
 }
 
+/// It has the leader's key when it is told to stop, and etcd is slow. What it waits for is etcd, and not the lease.
+#[test]
+fn candidate_that_is_told_to_stop_gives_its_lease_back_also_to_a_slow_etcd() {
+    let plan = Plan::with_slow_writes(Blow::KillThenEndCandidate, 1_500 * MS);
+    for seed in 0..2 {
+        let happened = run(seed, plan);
+        assert_eq!(happened.resignations, 1, "{happened:?}");
+        let after = happened.served_after_ms;
+        println!("served {after} ms after it was killed");
+        assert!(after <= 17_500, "seed {seed}: {after} ms");
+    }
+}
+
+/// As `docs/cluster.md` promises.
+#[test]
+fn leader_stays_at_the_longest_round_trip_to_etcd() {
+    for ttl_s in [3, 5, 20] {
+        let terms = Terms {
+            ttl_s,
+            margin: Millis(500),
+        };
+        let one_way = terms.round_trip_max().0 * MS / 2;
+        let plan = Plan {
+            ttl_s,
+            one_way,
+            ..Plan::QUIET
+        };
+        let happened = run(1, plan);
+        let Happened {
+            tenures,
+            fenced,
+            pauses,
+            ..
+        } = happened;
+        assert_eq!((tenures, fenced, pauses), (1, 0, 0), "{happened:?}");
+        assert!(happened.told.grants > 20, "{happened:?}");
+    }
+}
+
 /// Each of these breaks something on purpose; the checks have to notice.
 mod breaks {
     use super::*;
@@ -294,7 +336,7 @@ mod breaks {
             "there is no entry before",
             "out of the list, and it was not there",
         ];
-        is_noticed(Break::TakesSilenceForYes, 1888, &whys);
+        is_noticed(Break::TakesSilenceForYes, 112, &whys);
     }
 
     #[test]

@@ -54,6 +54,8 @@ pub(crate) enum Blow {
     Resign,
     /// It is told to let another one lead, and follows.
     Move,
+    /// It is killed; then the next one is told to stop when it has the leader's key and does not lead yet.
+    KillThenEndCandidate,
 }
 
 /// What a run is like.
@@ -74,6 +76,8 @@ pub(crate) struct Plan {
     pub(crate) restore: Option<[u64; 2]>,
     /// Everything between members and etcd always takes long.
     pub(crate) is_far: bool,
+    /// Everything takes so long from a member to etcd, and as long back.
+    pub(crate) one_way: u64,
     /// Every write of etcd takes so long, as with a slow disk; reads and renewals do not.
     pub(crate) writes_take: u64,
     /// From then on to read takes so long.
@@ -99,6 +103,7 @@ impl Plan {
         full: 0,
         restore: None,
         is_far: false,
+        one_way: 0,
         writes_take: 0,
         slow_reads: None,
         fences_by_clock: false,
