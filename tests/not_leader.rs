@@ -163,6 +163,12 @@ fn over_http_a_standby_redirects_with_path_and_query() {
     assert!(told.starts_with("HTTP/1.1 307 "), "{told}");
     let location = "\r\nLocation: http://10.0.0.1:6389/v1/locks/a%20b?x=1&y=%20\r\n";
     assert!(told.contains(location), "{told}");
+    // A client that shows only the body is told, too; lease routes have the reason as all others.
+    let says =
+        r#"{"error":"another server decides; ask http://10.0.0.1:6389","reason":"NOT_LEADER"}"#;
+    assert!(told.contains(says), "{told}");
+    let told = get(&mut pipes, client, "GET /v1/clients");
+    assert!(told.contains(says), "{told}");
     let told = get(&mut pipes, client, "GET /readyz");
     assert!(
         told.starts_with("HTTP/1.1 503 ") && told.contains("not_leader"),

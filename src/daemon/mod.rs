@@ -279,7 +279,8 @@ fn serve_with<S: Store + 'static>(
     for line in start_lines {
         info!("latchd {} {line}", env!("CARGO_PKG_VERSION"));
     }
-    if let Some(address) = address {
+    // A member of a cluster begins as a standby, which holds no locks.
+    if let Some(address) = address.filter(|_| config.cluster.name.is_none()) {
         let asks_for_token = config.auth_token.is_some();
         let hint = match config.tls_cert {
             None => hint::try_it(address, asks_for_token),

@@ -80,6 +80,7 @@ fn one_leads_and_the_others_say_where() {
                 members.daemon(leader).http_address()
             );
             assert!(sent_away.head.contains(&to), "{}", sent_away.head);
+            assert!(sent_away.body.contains("NOT_LEADER"), "{}", sent_away.body);
             let figures = http.get("/metrics").body;
             assert!(
                 figures.contains("latchd_cluster_role{role=\"standby\"} 1"),
@@ -96,6 +97,10 @@ fn one_leads_and_the_others_say_where() {
         let mut client = members.daemon(leader).connect();
         let welcome = client.ask("hello");
         assert!(welcome.contains(" epoch=1 "), "{welcome}");
+        // All of them have found nothing in etcd, or what another one had just begun to write.
+        for index in 0..3 {
+            assert!(!members.daemon(index).logged(" ERROR "));
+        }
     });
 }
 
@@ -159,6 +164,8 @@ fn what_was_held_is_held_after_every_way_to_lose_a_leader() {
                     members.daemon(leader).thaw();
                     assert_eq!(witness.rest().0, b"", "after it was fenced");
                     members.await_standby(leader);
+                    let old = members.daemon(leader);
+                    assert!(!old.logged("although its lease lives"));
                 }
                 "cut" => {
                     proxies[leader].cut(false);

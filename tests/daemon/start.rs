@@ -58,6 +58,18 @@ fn the_hint_of_the_start_can_be_pasted() {
     }
 }
 
+#[test]
+fn member_of_a_cluster_says_how_far_etcd_may_be_and_gives_no_hint_while_it_follows() {
+    let etcd = "--etcd=http://127.0.0.1:1";
+    for (ttl, longest) in [("5s", 300), ("3s", 180), ("60s", 600)] {
+        let ttl = format!("--cluster-ttl={ttl}");
+        let daemon = Daemon::start(&["--cluster=c", etcd, &ttl]);
+        daemon.wait_for_log(&format!("longest round trip to etcd: {longest} ms"));
+        daemon.wait_for_log("clients may make this process use"); // what follows the hint
+        assert!(!daemon.logged("hold a lock from another terminal"));
+    }
+}
+
 /// The default port may be taken by somebody else's daemon; then it is named in the refusal.
 #[test]
 fn without_options_it_listens_on_port_6388_of_loopback() {

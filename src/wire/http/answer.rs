@@ -112,11 +112,10 @@ pub fn elsewhere(out: &mut Vec<u8>, context: &Context<'_>, server: &str, target:
     }
     out.extend_from_slice(b"\r\nContent-Type: application/json\r\nCache-Control: no-store\r\n");
     let draft = Draft::begin(out, context);
-    out.extend_from_slice(b"{\"error\":\"another server decides; ask it\"");
-    if !context.is_lease {
-        out.extend_from_slice(b",\"reason\":\"NOT_LEADER\"");
-    }
-    out.extend_from_slice(b"}\n");
+    out.extend_from_slice(b"{\"error\":");
+    let text = format!("another server decides; ask {server}");
+    json::push_str_escaped(out, text.as_bytes());
+    out.extend_from_slice(b",\"reason\":\"NOT_LEADER\"}\n");
     draft.end(out, context);
 }
 
