@@ -116,8 +116,19 @@ impl Ctx<'_> {
     }
 
     pub(super) fn refuse(&mut self, conn: ConnIndex, why: Refusal) {
+        // A value that is over takes no place, also if its timer was not heard yet.
+        if why == Refusal::MaxKeys && self.has_background_due() {
+            return self.put_off(conn);
+        }
         self.core.figures.refused(why);
         self.reply(conn, Reply::Refused(why));
+    }
+
+    /// Whether values are over whose timers were not heard yet, or idle keys are to be forgotten.
+    #[cold]
+    fn has_background_due(&self) -> bool {
+        let next = self.core.background.next_deadline();
+        next.is_some_and(|at| at <= self.moment)
     }
 
     /// The request of this connection is not decided: the server asks again.

@@ -54,6 +54,8 @@ pub(crate) struct World {
     ids: [ConnId; CLIENTS],
     serial: u32,
     parked: [bool; CLIENTS],
+    /// The request that was made last is to be made again.
+    is_put_off: bool,
 }
 
 impl World {
@@ -72,6 +74,7 @@ impl World {
             }),
             serial: CLIENTS as u32,
             parked: [false; CLIENTS],
+            is_put_off: false,
         }
     }
 
@@ -84,7 +87,15 @@ impl World {
         assert!(!self.parked[who], "one question at a time");
         self.parked[who] = true;
         let (now, id) = (self.now, self.ids[who]);
-        self.call(|engine, out| engine.apply(now, Input::Request(id, request), out))
+        let heard = self.call(|engine, out| engine.apply(now, Input::Request(id, request), out));
+        if !std::mem::take(&mut self.is_put_off) {
+            return heard;
+        }
+        // What is over is ended first, as the server does at the end of a turn.
+        assert_eq!((heard, self.expire()), (Heard::new(), Heard::new()));
+        let heard = self.call(|engine, out| engine.apply(now, Input::Request(id, request), out));
+        assert!(!self.is_put_off, "for ever, though nothing is large here");
+        heard
     }
 
     pub(crate) fn expire(&mut self) -> Heard {
@@ -189,7 +200,10 @@ impl World {
                 Effect::Mark(mark) => panic!("marked {mark}, though nothing is recorded"),
                 Effect::Note(note) => panic!("{note:?}, though nobody reads it"),
                 Effect::Overrun(id) => heard.push((self.who(id), Said::Overrun)),
-                Effect::NotYet(id) => panic!("{id:?} is put off, though nothing is large here"),
+                Effect::NotYet(id) => {
+                    assert!(self.parked[self.who(id)]);
+                    self.is_put_off = true;
+                }
                 Effect::GraceOver(_) => {
                     panic!("the grace period ends, though nothing was restored")
                 }

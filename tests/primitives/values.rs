@@ -42,7 +42,8 @@ fn op() -> impl Strategy<Value = Op> {
     ]
 }
 
-/// What is there. One whose time is over takes up room until somebody asks for it or the turn ends.
+/// The values in the table. An expired one stays until it is asked for, its room is needed or the
+/// turn ends.
 struct Model {
     keys_max: usize,
     values: BTreeMap<&'static str, (&'static str, Nanos)>,
@@ -57,9 +58,12 @@ impl Model {
     }
 
     fn put(&mut self, now: Nanos, key: &'static str, value: &'static str, ttl: Millis) -> Reply {
-        if self.live(now, key).is_none() && self.keys_max != 0 && self.values.len() >= self.keys_max
-        {
-            return Reply::Refused(Refusal::MaxKeys);
+        let is_full = |it: &Self| it.keys_max != 0 && it.values.len() >= it.keys_max;
+        if self.live(now, key).is_none() && is_full(self) {
+            self.values.retain(|_, it| it.1 > now);
+            if is_full(self) {
+                return Reply::Refused(Refusal::MaxKeys);
+            }
         }
         let deadline = if ttl == Millis::ZERO {
             Nanos::NEVER
