@@ -162,6 +162,33 @@ fn new_tokens_are_asked_of_newcomers_and_touch_nobody_who_is_there() {
     assert_eq!(pipes.ask(batch, &format!("r jobs.1 {token}")), "ok\n");
 }
 
+/// A subscription is put off while very many leases of its key are ended. By then the tokens can be
+/// others.
+#[test]
+fn subscription_that_is_put_off_and_then_refused_leaves_the_connection_as_it_was() {
+    let mut pipes = pipes("t1 house\nt2 web write\n", None);
+    let holder = pipes.connect();
+    assert_eq!(pipes.ask(holder, "auth _ t1"), "ok\n");
+    pipes.send(holder, "sl\npool\n0 9000 1\n".repeat(4_000).as_bytes());
+    pipes.settle();
+    assert_eq!(pipes.read(holder).lines().count(), 4_000);
+    let web = pipes.connect_to(Door::Http);
+    pipes.pass(Millis(1_000));
+    let observe = "GET /v1/elections/pool/events HTTP/1.1\r\nHost: localhost\r\n\
+                   Authorization: Bearer t2\r\n\r\n";
+    pipes.send(web, observe.as_bytes());
+    pipes.turn();
+    assert_eq!(pipes.read(web), "", "leases that are over come first");
+    let tokens = Access::read("t1 house\nt2 web write other.\n").unwrap();
+    pipes.server.set_access(tokens);
+    pipes.settle();
+    let refused = pipes.read(web);
+    assert!(refused.starts_with("HTTP/1.1 403 "), "{refused}");
+    // What is answered by a plain yes would begin the stream.
+    let deleted = http(&mut pipes, web, "DELETE /v1/kv/other.v", Some("t2"));
+    assert_eq!(deleted.1, "{\"deleted\":true}\n");
+}
+
 #[test]
 fn everything_that_is_forbidden_is_counted() {
     let mut pipes = pipes("house-1\nr1 reader read\n", None);

@@ -231,6 +231,8 @@ impl<T: Transport, S: Store> Server<T, S> {
         conn.line_started = now;
         if let Some(codec) = conn.codec.as_http() {
             codec.part = Part::Nothing;
+            // A subscription that was put off may be refused when its turn comes.
+            codec.speech = Speech::Answers;
             codec.asked_at = now;
             codec.is_client_secret = false;
             let before = codec.memo.heap_bytes();
