@@ -535,8 +535,8 @@ const TABLE: &[Row] = &[
         Test("whoever_comes_after_a_hang_up_does_not_complete_the_barrier"),
     ]),
     (125, "two daemons answer for one key while the first drains", &[
-        Test("a_draining_daemon_keeps_its_port_and_its_socket_and_serves_no_newcomer"),
-        Test("a_newcomer_during_a_shutdown_is_told_so_also_where_a_secret_is_required"),
+        Test("draining_daemon_keeps_its_port_and_its_socket_and_grants_newcomers_nothing"),
+        Test("newcomer_during_a_shutdown_still_has_to_show_the_secret"),
     ]),
     (126, "fences outrun the clock they start from, and go back after a restart", &[
         Test("fences_of_a_later_process_are_higher"),

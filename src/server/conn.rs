@@ -230,7 +230,7 @@ pub(super) enum Flushed {
 pub(super) enum Arrival {
     /// It is served, and a shutdown waits for it to finish.
     Awaited,
-    /// It came during a shutdown: it is served while that lasts, which is not longer for its sake.
+    /// It came during a shutdown: it is served, and the shutdown does not wait for it.
     Late,
     /// There was no memory for it, and it is told so.
     Refused,
