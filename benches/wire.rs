@@ -117,7 +117,7 @@ fn encoding(c: &mut Criterion) {
         end: End::Left,
         value: (*b"{\"id\":42}").into(),
     };
-    let values = vec![(*b"one").into(), (*b"two").into()];
+    let values = b"\"one\",\"two\"".to_vec();
     let replies = [
         (
             "granted",

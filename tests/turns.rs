@@ -10,7 +10,7 @@ use latchd::base::{ConnId, Millis, Nanos};
 use latchd::engine::types::{Effects, Input, Mode, Request};
 use latchd::engine::{Engine, Rules};
 use latchd::pipe::{ORIGIN, Pipes};
-use latchd::server::Settings;
+use latchd::server::{Door, Settings};
 use latchd::wire::outbox::{OUTBOX_BYTES_MAX, PUSH_BYTES_MAX};
 
 /// What the engine may spend on one turn.
@@ -676,4 +676,81 @@ fn everybody_who_let_go_while_the_server_was_stopped_is_heard_before_leases_end(
         assert_eq!(pipes.read(who), "ok\n");
     }
     assert_eq!(pipes.server.engine().tally().expiries, 0);
+}
+
+/// Very many values can end together, and are heard of before their timers.
+#[test]
+fn stats_looks_at_so_many_values_that_are_over_and_no_more() {
+    const OVER: usize = 5_000;
+    let mut pipes = pipes(1, Settings::default());
+    let sets: String = (0..OVER).map(|n| format!("kset\nk{n}\nv\t1\n")).collect();
+    pipes.send(0, sets.as_bytes());
+    pipes.settle();
+    assert_eq!(pipes.read(0).lines().count(), OVER);
+    assert_eq!(pipes.ask(0, "kset last v"), "ok\n");
+    pipes.pass(Millis(1_000));
+    turn(&mut pipes, &[(0, b"stats\n_\n_\n")]);
+    let stats = pipes.read(0);
+    assert!(stats.contains("\"kv_entries\":[]"), "{stats}");
+    assert!(stats.contains(&format!("\"kv_entries\":{}", OVER + 1)));
+    pipes.rest();
+    let stats = pipes.ask(0, "stats _");
+    assert!(
+        stats.contains("\"kv_entries\":[{\"key\":\"last\""),
+        "{stats}"
+    );
+    assert!(stats.contains("\"kv_entries\":1"), "{stats}");
+}
+
+/// As many values as fit into one line: what it costs to find and to write them, once.
+#[test]
+fn many_short_values_of_a_list_are_told_in_one_pass() {
+    const VALUES: usize = (1 << 18) - 2;
+    let mut pipes = pipes(1, Settings::default());
+    for _ in 0..VALUES.div_ceil(8_192) {
+        pipes.send(0, &b"rpush\nq\nv\n".repeat(8_192));
+        pipes.settle();
+        pipes.read(0);
+    }
+    pipes.send(0, format!("lrange\nq\n0 {}\n", VALUES - 1).as_bytes());
+    let mut longest_ns = 0;
+    while pipes.server.next_deadline() == Some(Nanos(0)) || longest_ns == 0 {
+        pipes.turn();
+        longest_ns = longest_ns.max(pipes.server.decided_ns());
+    }
+    let answer = pipes.read(0);
+    assert_eq!(answer.len(), "ok []\n".len() + VALUES * "'v',".len() - 1);
+    assert!(longest_ns < 8_000_000, "{longest_ns} ns by its price");
+    // One more is too long.
+    let longer = format!("lrange q 0 {VALUES}");
+    assert_eq!(pipes.ask(0, &longer), "error\n");
+}
+
+/// Over HTTP each byte that is no text takes 24, and the answer is bounded by what is written.
+#[test]
+fn list_of_bytes_that_are_no_text_is_bounded_as_it_is_written() {
+    let mut pipes = pipes(1, Settings::default());
+    for _ in 0..8 {
+        pipes.send(0, &b"rpush\nq\n\xff\n".repeat(8_192));
+        pipes.settle();
+        pipes.read(0);
+    }
+    let web = pipes.connect_to(Door::Http);
+    let mut list = |stop: usize| {
+        let request = format!("GET /v1/lists/q?stop={stop} HTTP/1.1\r\nHost: localhost\r\n\r\n");
+        pipes.send(web, request.as_bytes());
+        pipes.settle();
+        pipes.read(web)
+    };
+    let fits = ((1 << 20) - 2_048) / "{'value_base64':'/w=='},".len();
+    let answer = list(fits - 1);
+    assert!(answer.starts_with("HTTP/1.1 200 "), "{}", &answer[..100]);
+    assert!(
+        (1_000_000..1 << 20).contains(&answer.len()),
+        "{}",
+        answer.len()
+    );
+    let answer = list(fits);
+    assert!(answer.starts_with("HTTP/1.1 413 "), "{}", &answer[..100]);
+    assert!(answer.contains("RANGE_TOO_LONG"), "{answer}");
 }

@@ -10,6 +10,7 @@ use super::error::{Error, shown};
 use super::{Client, Reply, Told};
 use crate::base::Millis;
 use crate::engine::types::{End, Request};
+use crate::wire::answer::LIST_FORM;
 use crate::wire::command::Command;
 
 /// A number that many count on. One that nobody has counted on is 0.
@@ -336,7 +337,12 @@ impl List {
     /// [`Refused`](Error::Refused) if the part is longer than a megabyte.
     pub fn range(&self, start: i64, stop: i64) -> Result<Vec<String>, Error> {
         let key = &*self.key;
-        let reply = self.client.request(&Request::Range { key, start, stop })?;
+        let reply = self.client.request(&Request::Range {
+            key,
+            start,
+            stop,
+            form: LIST_FORM,
+        })?;
         let values = match reply.told() {
             Told::Json(json) => serde_json::from_slice::<serde_json::Value>(json).ok(),
             _ => None,

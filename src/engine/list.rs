@@ -11,15 +11,10 @@ use super::conn::{Asker, ConnIndex};
 use super::ctx::Ctx;
 use super::named::Named;
 use super::queue::{Awaiting, Queue, Waiter};
-use super::types::{End, Event, Popped, Record, Refusal, Reply, Value, value_bytes};
-use super::work;
+use super::types::{End, Event, ListForm, Popped, Record, Refusal, Reply, Value, value_bytes};
+use super::work::{self, Work};
 use crate::base::Millis;
 use crate::memory::block_bytes;
-
-/// Most bytes of values in one answer, as they are spelled, because clients cannot read a line of
-/// more than 1 MiB: the values, each with its quotes and a comma, and 5 bytes around them. A longer
-/// range is refused; the client can ask for it in pieces.
-const RANGE_BYTES_MAX: usize = (1 << 20) - 5;
 
 /// Most poppers that one request passes over because their wait is over or they have hung up. If there
 /// are more, it is put off.
@@ -230,39 +225,30 @@ impl Lists {
         cx: &mut Ctx<'_>,
         conn: ConnIndex,
         key: &[u8],
-        start: i64,
-        stop: i64,
+        ends: [i64; 2],
+        form: ListForm,
     ) {
-        let Some(list) = self.named.find(key) else {
-            return cx.reply(conn, Reply::Values(Vec::new()));
+        let reply = match self.part(key, ends) {
+            None => Reply::Values(Vec::new()),
+            Some(part) => match spell(part, form, &mut cx.core.work) {
+                Some(text) => Reply::Values(text),
+                None => return cx.refuse(conn, Refusal::RangeTooLong),
+            },
         };
-        let it = &self.named[list].value.values;
-        let length = it.len() as i64;
-        let from_start = |index: i64| {
-            if index < 0 {
-                index.saturating_add(length)
-            } else {
-                index
-            }
-        };
-        let (start, stop) = (from_start(start).max(0), from_start(stop).min(length - 1));
-        if start > stop {
-            return cx.reply(conn, Reply::Values(Vec::new()));
-        }
-        let range = || it.range(start as usize..=stop as usize);
-        // How long they are is known at once, and how they are spelled only after a look at every
-        // byte, of which there are so few then.
-        let work = &mut cx.core.work;
-        let fits = fits_an_answer(range().map(|value| value.len()), |_| work.charge(1))
-            && fits_an_answer(range().map(|value| spelled_len(value)), |len| {
-                work.charge(work::spell(len));
-            });
-        if !fits {
-            return cx.refuse(conn, Refusal::RangeTooLong);
-        }
-        let part: Vec<Value> = range().map(Rc::clone).collect();
-        cx.core.work.charge(part.len() as u64 * work::VALUE);
-        cx.reply(conn, Reply::Values(part));
+        cx.reply(conn, reply);
+    }
+
+    /// The values between two indices, both included; negative ones count from the end. None if
+    /// there are none.
+    fn part(&self, key: &[u8], ends: [i64; 2]) -> Option<impl Iterator<Item = &Value> + Clone> {
+        let values = &self.named[self.named.find(key)?].value.values;
+        let length = values.len() as i64;
+        let [start, stop] = ends.map(|index| match index {
+            ..0 => index.saturating_add(length),
+            _ => index,
+        });
+        let (start, stop) = (start.max(0), stop.min(length - 1));
+        (start <= stop).then(|| values.range(start as usize..=stop as usize))
     }
 
     /// A popper's wait is over.
@@ -448,37 +434,35 @@ impl Lists {
     }
 }
 
-/// Whether values of these lengths fit into one answer. Looks at no more than one too many.
-fn fits_an_answer(lens: impl Iterator<Item = usize>, mut looked_at: impl FnMut(usize)) -> bool {
-    let mut bytes = 0;
-    for len in lens {
-        looked_at(len);
-        bytes += len + 3; // its quotes and its comma
-        if bytes > RANGE_BYTES_MAX {
-            return false;
+/// Writes values with commas between them, unless that is too long for the form.
+fn spell<'v>(
+    part: impl Iterator<Item = &'v Value> + Clone,
+    form: ListForm,
+    work: &mut Work,
+) -> Option<Vec<u8>> {
+    // How long they are is known without a look at their bytes, and they are never written shorter:
+    // in two quotes and with a comma, but for the last.
+    let mut bytes_min = 0;
+    for value in part.clone() {
+        work.charge(1);
+        bytes_min += value.len() + 3;
+        if bytes_min > form.bytes_max + 1 {
+            return None;
         }
     }
-    true
-}
-
-/// How many bytes the value is when it is spelled in JSON, without its quotes: as
-/// `wire::json::push_str_escaped` does it, which a test compares. Never less than it is stored in.
-fn spelled_len(value: &[u8]) -> usize {
-    let byte_len = |&byte: &u8| match byte {
-        b'"' | b'\\' | b'\n' | b'\r' | b'\t' => 2,
-        0..0x20 | 0x7f => 6,
-        _ => 1,
-    };
-    let mut len = 0;
-    for chunk in value.utf8_chunks() {
-        len += chunk.valid().as_bytes().iter().map(byte_len).sum::<usize>();
-        len += if chunk.invalid().is_empty() {
-            0
-        } else {
-            char::REPLACEMENT_CHARACTER.len_utf8()
-        };
+    let mut text = Vec::with_capacity(bytes_min);
+    for value in part {
+        if !text.is_empty() {
+            text.push(b',');
+        }
+        let before = text.len();
+        (form.push)(&mut text, value);
+        work.charge(work::VALUE + work::spell(text.len() - before));
+        if text.len() > form.bytes_max {
+            return None;
+        }
     }
-    len
+    Some(text)
 }
 
 /// The work of moving so many values of a list to a place with more or less room.

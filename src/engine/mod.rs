@@ -316,7 +316,12 @@ impl Engine {
             Request::Pop { key, end } => lists.pop(cx, conn, key, end),
             Request::AwaitPop { key, end, wait } => lists.await_pop(cx, asker, key, end, wait),
             Request::Length { key } => lists.length(cx, conn, key),
-            Request::Range { key, start, stop } => lists.range(cx, conn, key, start, stop),
+            Request::Range {
+                key,
+                start,
+                stop,
+                form,
+            } => lists.range(cx, conn, key, [start, stop], form),
             Request::Meet { key, count, wait } => barriers.meet(cx, asker, key, count, wait),
             Request::Listen { pattern, group } => {
                 signal::subscribe(cx, Topic::Listen, conn, pattern, group);

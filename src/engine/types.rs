@@ -25,6 +25,7 @@ pub use self::ranges::{
 };
 pub use self::recorded::Record;
 
+use std::fmt;
 use std::rc::Rc;
 
 use crate::base::{ConnId, Fence, Millis, Token};
@@ -333,6 +334,8 @@ pub enum Request<'a> {
         start: i64,
         /// Last index, included; negative counts from the end.
         stop: i64,
+        /// How the answer is written.
+        form: ListForm,
     },
     /// `bwait`: wait at a barrier until `count` clients have come.
     Meet {
@@ -399,6 +402,31 @@ impl Request<'_> {
         matches!(self, Self::Pop { .. } | Self::AwaitPop { .. })
     }
 }
+
+/// How a part of a list is written: it depends on the client's protocol. The engine writes the
+/// answer itself, in one pass, because a list can have hundreds of thousands of values.
+#[derive(Clone, Copy)]
+pub struct ListForm {
+    /// Appends one value.
+    pub push: fn(&mut Vec<u8>, &[u8]),
+    /// Most bytes of all values with the commas between them. A longer part is refused.
+    pub bytes_max: usize,
+}
+
+impl fmt::Debug for ListForm {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "at most {} bytes", self.bytes_max)
+    }
+}
+
+/// Two forms with the same limit are the same: each protocol has one.
+impl PartialEq for ListForm {
+    fn eq(&self, other: &Self) -> bool {
+        self.bytes_max == other.bytes_max
+    }
+}
+
+impl Eq for ListForm {}
 
 /// The ends of a list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -479,8 +507,8 @@ pub enum Reply {
     /// A value that was taken out of a list for this client alone. If it cannot be sent, it goes
     /// back: see [`Input::Unsent`].
     Popped(Popped),
-    /// A part of a list.
-    Values(Vec<Value>),
+    /// A part of a list: its values as [`ListForm`] writes them, with commas between them.
+    Values(Vec<u8>),
     /// There is no value, or no place in the queue.
     Nothing,
     /// `kcas`: the present value is not the expected one.

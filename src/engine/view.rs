@@ -133,6 +133,14 @@ pub struct ValueView {
     pub ttl_ns: Option<u64>,
 }
 
+impl ValueView {
+    /// Whether its time to live is over: it is gone for everybody who asks for it.
+    #[must_use]
+    pub fn is_over(&self) -> bool {
+        self.ttl_ns == Some(0)
+    }
+}
+
 /// How much of everything there is. All are zero once all clients have left, nothing is stored,
 /// and idle keys are forgotten.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -268,8 +276,13 @@ impl<'e> View<'e> {
 
     /// Values whose time to live is not over.
     pub fn values(self) -> impl Iterator<Item = EntryView<'e, ValueView>> {
-        let alive = move |it: &EntryView<'e, ValueView>| it.what.ttl_ns != Some(0);
-        let values = self.entries(&self.engine.stores.kv.named, |view, entry| {
+        self.values_with_over().filter(|it| !it.what.is_over())
+    }
+
+    /// All values, expired ones included: until its timer fires, an expired value is still in the
+    /// table. A million can expire at once.
+    pub fn values_with_over(self) -> impl Iterator<Item = EntryView<'e, ValueView>> {
+        self.entries(&self.engine.stores.kv.named, |view, entry| {
             let deadline = entry
                 .timer
                 .map(|timer| view.engine.core.background.deadline(timer));
@@ -278,8 +291,7 @@ impl<'e> View<'e> {
                 bytes: entry.value.len(),
                 ttl_ns,
             }
-        });
-        values.filter(alive)
+        })
     }
 
     /// How many nanoseconds a value still lives, if it has a time to live.

@@ -33,7 +33,7 @@ pub(super) const SEGMENT: u64 = 300;
 pub(super) const COMPARE: u64 = 8;
 /// To forget a key.
 pub(super) const FORGET: u64 = 600;
-/// To share one value of a list with an answer.
+/// To find one value of a list that is written into an answer.
 pub(super) const VALUE: u64 = 20;
 /// To put back a value that was popped and not sent.
 pub(super) const GIVE_BACK: u64 = 300;
@@ -51,9 +51,9 @@ pub(super) fn copy(bytes: usize) -> u64 {
     bytes as u64 / 16
 }
 
-/// To find out how so many bytes are spelled.
+/// To escape and write this many bytes.
 pub(super) fn spell(bytes: usize) -> u64 {
-    bytes as u64
+    bytes as u64 * 2
 }
 
 /// Adds up what was done since it was last taken.

@@ -120,10 +120,6 @@ const WALK_NS_PER_BYTE: u64 = 4;
 /// escape in it.
 const VISIT_NS: u64 = 25;
 
-/// What each value of a part of a list costs, and each of its bytes.
-const LISTED_NS: u64 = 60;
-const LISTED_NS_PER_BYTE: u64 = 2;
-
 /// What a walk costs at least, however short its answer.
 const WALK_NS_MIN: u64 = 20_000;
 
@@ -302,12 +298,6 @@ impl Budget {
     /// A page or a reader has looked at so many places, whatever it found there.
     pub(super) fn charge_visits(&mut self, visits: usize) {
         self.charge(Kind::Decide, visits as u64 * VISIT_NS);
-    }
-
-    /// So many values of a list were spelled.
-    pub(super) fn charge_values(&mut self, count: usize, bytes: usize) {
-        let ns = count as u64 * LISTED_NS + bytes as u64 * LISTED_NS_PER_BYTE;
-        self.charge(Kind::Decide, ns);
     }
 
     /// A value of so many bytes was put into an outbox, and will be sent.

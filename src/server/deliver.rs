@@ -99,11 +99,6 @@ impl<T: Transport, S: Store> Server<T, S> {
         }
         match reply {
             Reply::Value(value) => self.budget.charge_value(value.len()),
-            Reply::Values(values) => {
-                // Also if they turned out to be too long for an answer, once they were spelled.
-                let bytes = values.iter().map(|value| value.len()).sum();
-                self.budget.charge_values(values.len(), bytes);
-            }
             Reply::Popped(popped) => {
                 self.budget.charge_value(popped.value.len());
                 let unsent = UnsentPop::new(popped, &self.pool);

@@ -460,10 +460,13 @@ impl<T: Transport, S: Store> Server<T, S> {
             Ok(Command::Hello(hello)) => self.hello(now, id, hello),
             Ok(Command::Stats) => {
                 let figures = self.figures(); // all boxes are in their places yet
+                let looks = Cell::new(0);
                 self.tell(id, |server, out| {
                     let (view, tally) = (server.engine.view(now), server.engine.tally());
-                    stats::stats(out, view, tally, &figures, server.clients(now));
-                })
+                    let clients = server.clients(now);
+                    looks.set(stats::stats(out, view, tally, &figures, clients));
+                });
+                self.budget.charge_visits(looks.get());
             }
             Ok(Command::Who { key }) => self.tell(id, |server, out| {
                 let address_of = |id: ConnId| server.address_of(id);
@@ -527,7 +530,6 @@ impl<T: Transport, S: Store> Server<T, S> {
     ) -> bool {
         let conn = &mut self.conns[id.slot as usize];
         conn.flow = Flow::Parked;
-        let owed = conn.outbox.len();
         apply(&mut self.engine, &mut self.effects);
         let is_decided = !matches!(self.effects.last(), Some(Effect::NotYet(_)));
         if !is_decided {
@@ -538,7 +540,9 @@ impl<T: Transport, S: Store> Server<T, S> {
         self.deliver(now);
         self.acting = None;
         if takes_a_walk && is_decided {
-            self.note_walk(id, owed);
+            // The engine has charged what it wrote.
+            self.conns[id.slot as usize].yield_turn();
+            self.budget.charge_walk(0);
         }
         let work = self.engine.take_work();
         self.charge_request(id, work);

@@ -3,6 +3,8 @@
 //! Bounded so that no answer stalls the loop or outgrows its readers; true totals are always there.
 //! Reads `engine::view`, and what the server knows of its connections.
 
+use std::cell::Cell;
+
 use super::handshakes::HandshakeFigures;
 use super::turn::LongestTurn;
 use crate::base::ConnId;
@@ -17,8 +19,9 @@ pub(super) const ENTRIES_MAX: usize = 1_000;
 /// entry is at most 2 KiB (a key of 256 bytes, six characters each, and some numbers).
 pub(super) const BODY_BYTES_MAX: usize = (1 << 20) - 16 * 1024;
 
-/// Most idle keys looked at. Kinds are mixed in the idle chain.
-const IDLE_LOOKED_AT_MAX: usize = 4 * ENTRIES_MAX;
+/// Most idle keys looked at, because kinds are mixed in the idle chain; and most values, because
+/// expired ones are skipped.
+const LOOKED_AT_MAX: usize = 4 * ENTRIES_MAX;
 
 /// What the server itself knows.
 pub(super) struct Figures {
@@ -50,15 +53,16 @@ pub(super) struct Client {
 /// Where a connection comes from, while it is there.
 pub(super) type AddressOf<'a> = &'a dyn Fn(ConnId) -> Option<String>;
 
-/// The document for `stats`.
+/// The document for `stats`; returns at how many idle keys and values it has looked.
 pub(super) fn stats(
     out: &mut Vec<u8>,
     view: View<'_>,
     tally: Tally,
     figures: &Figures,
     clients: impl Iterator<Item = Client>,
-) {
+) -> usize {
     let end = out.len() + BODY_BYTES_MAX;
+    let looks = Cell::new(0);
     out.extend_from_slice(b"{\"connections\":");
     json::push_number(out, figures.connections as u64);
     array(out, end, "clients", clients, |out, client| {
@@ -134,15 +138,27 @@ pub(super) fn stats(
             number(out, "waiters", u64::from(it.waiter_count()));
         },
     );
-    idle(out, end, "idle_locks", view, |limit| limit == 1);
-    idle(out, end, "idle_semaphores", view, |limit| limit > 1);
+    let mut idle = |title, wanted: fn(u64) -> bool| {
+        let keys = view.idle().take(LOOKED_AT_MAX).inspect(|_| count(&looks));
+        let keys = keys.filter(|(it, _)| wanted(limit(it.kind())));
+        array(out, end, title, keys, |out, (it, idle_ns)| {
+            key(out, it);
+            seconds(out, "idle_s", idle_ns);
+        });
+    };
+    idle("idle_locks", |limit| limit == 1);
+    idle("idle_semaphores", |limit| limit > 1);
     array(out, end, "counters", view.counters(), |out, it| {
         entry_key(out, it.key);
         name(out, "value");
         out.extend_from_slice(it.what.to_string().as_bytes());
         seconds(out, "idle_s", it.idle_ns);
     });
-    array(out, end, "kv_entries", view.values(), |out, it| {
+    let values = view.values_with_over().take(LOOKED_AT_MAX);
+    let values = values
+        .inspect(|_| count(&looks))
+        .filter(|it| !it.what.is_over());
+    array(out, end, "kv_entries", values, |out, it| {
         entry_key(out, it.key);
         number(out, "value_len", it.what.bytes as u64);
         seconds(out, "ttl", it.what.ttl_ns.unwrap_or(0));
@@ -192,6 +208,11 @@ pub(super) fn stats(
     });
     totals(out, view, tally, figures);
     out.push(b'}');
+    looks.get()
+}
+
+fn count(looks: &Cell<usize>) {
+    looks.set(looks.get() + 1);
 }
 
 /// The document for `who`.
@@ -329,15 +350,6 @@ pub(super) fn label(out: &mut Vec<u8>, someone: Someone<'_>, owner: &[u8]) {
             client[..client.len() - 1].iter().copied().chain(*b" "),
         );
     }
-}
-
-fn idle(out: &mut Vec<u8>, end: usize, title: &str, view: View<'_>, wanted: fn(u64) -> bool) {
-    let looked_at = view.idle().take(IDLE_LOOKED_AT_MAX);
-    let idle = looked_at.filter(|(it, _)| wanted(limit(it.kind())));
-    array(out, end, title, idle, |out, (it, idle_ns)| {
-        key(out, it);
-        seconds(out, "idle_s", idle_ns);
-    });
 }
 
 /// `,"totals":{…}`: how much there is of everything, and what was counted.

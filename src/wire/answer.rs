@@ -7,7 +7,7 @@ use std::fmt;
 
 use crate::base::{Fence, Millis, Token};
 use crate::engine::types::{
-    ByteRange, Change, Event, GraceState, HeldRange, Loss, Push, Refusal, Reply, Sharing, Value,
+    ByteRange, Change, Event, GraceState, HeldRange, ListForm, Loss, Push, Refusal, Reply, Sharing,
 };
 use crate::shard::Shard;
 use crate::wire::json::{self, push_number};
@@ -93,9 +93,17 @@ pub(super) fn push_not_leader(out: &mut Vec<u8>, address: Option<&str>) {
 pub const REPLY_BYTES_MAX: usize = 9 + 32 + 1 + 15 + 1 + 16 + 1;
 
 /// Longest line that carries values: what dflockd's clients still read. A part of a list that needs
-/// more is answered `error`. The engine refuses all of those, so that the long line is not spelled in
-/// vain; here it is made sure.
+/// more is answered `error`: the engine refuses it, as [`LIST_FORM`] says.
 pub const VALUES_BYTES_MAX: usize = 1024 * 1024;
+
+/// What stands around the values.
+const VALUES_FRAME: [&[u8]; 2] = [b"ok [", b"]\n"];
+
+/// How the line protocol writes a part of a list: as JSON.
+pub const LIST_FORM: ListForm = ListForm {
+    push: json::push_str_escaped,
+    bytes_max: VALUES_BYTES_MAX - VALUES_FRAME[0].len() - VALUES_FRAME[1].len(),
+};
 
 /// Where answers carry the fence as a last field (`--wire-fence`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -156,21 +164,12 @@ pub(super) fn push_reply(
     }
 }
 
-fn push_values(out: &mut Vec<u8>, values: &[Value]) {
-    const END: &[u8] = b"]\n";
-    let start = out.len();
-    // At once, instead of doubling up to a megabyte; each value has its quotes and its comma.
-    out.reserve(values.iter().map(|value| value.len() + 3).sum());
-    out.extend_from_slice(b"ok [");
-    for (index, value) in values.iter().enumerate() {
-        out.extend_from_slice(if index == 0 { b"" } else { b"," });
-        json::push_str_escaped(out, value);
-        if out.len() - start + END.len() > VALUES_BYTES_MAX {
-            out.truncate(start);
-            return out.extend_from_slice(ERROR);
-        }
-    }
-    out.extend_from_slice(END);
+fn push_values(out: &mut Vec<u8>, values: &[u8]) {
+    let [before, behind] = VALUES_FRAME;
+    out.reserve(before.len() + values.len() + behind.len());
+    out.extend_from_slice(before);
+    out.extend_from_slice(values);
+    out.extend_from_slice(behind);
 }
 
 #[cold]

@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 
-use super::answer::{Answer, Welcome, WireFence, push_push, push_reply};
+use super::answer::{Answer, LIST_FORM, Welcome, WireFence, push_push, push_reply};
 use super::client::*;
 use super::client_tests::{bytes, span, token};
 use super::codec::LineCodec;
@@ -255,7 +255,12 @@ proptest! {
     #[test]
     fn a_part_of_a_list_reads_back_as_a_document(values in prop::collection::vec(value(), 0..5)) {
         let mut out = Vec::new();
-        let reply = Reply::Values(values.iter().map(|value| value[..].into()).collect());
+        let mut text = Vec::new();
+        for value in &values {
+            text.extend_from_slice(if text.is_empty() { b"" } else { b"," });
+            (LIST_FORM.push)(&mut text, value);
+        }
+        let reply = Reply::Values(text);
         push_reply(&mut out, &reply, false, || false);
         let Some(Told::Json(json)) = Told::read(Verb::Lrange, line(&out)) else {
             panic!("{}", out.escape_ascii());

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 
 use proptest::prelude::*;
 
+use super::answer::LIST_FORM;
 use super::client::*;
 use super::command::{Command, Hello, Malformed};
 use super::line::{Decoded, decode};
@@ -136,6 +137,7 @@ impl Parts {
                 key,
                 start: first,
                 stop: second,
+                form: LIST_FORM,
             },
             25 => Request::Meet {
                 key,

@@ -477,7 +477,13 @@ fn await_pop<'a>(key: &'a [u8], end: End, arg: &[u8]) -> Result<Request<'a>, Mal
 fn range<'a>(key: &'a [u8], arg: &[u8]) -> Result<Request<'a>, Malformed> {
     let (start, stop) = args::two(arg)?;
     let (start, stop) = (args::integer(start)?, args::integer(stop)?);
-    Ok(Request::Range { key, start, stop })
+    let form = answer::LIST_FORM;
+    Ok(Request::Range {
+        key,
+        start,
+        stop,
+        form,
+    })
 }
 
 fn meet<'a>(key: &'a [u8], arg: &[u8]) -> Result<Request<'a>, Malformed> {

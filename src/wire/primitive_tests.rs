@@ -2,6 +2,7 @@
 //!
 //! Frames are written as in `line_tests`, `|` standing for LF.
 
+use super::answer::LIST_FORM;
 use super::command::*;
 use super::line_tests::{check_engine, check_malformed};
 use super::verbs::{TABLE, VALUE_BYTES_MAX};
@@ -164,7 +165,12 @@ fn lists_take_values_as_they_come() {
         let key = K;
         check_engine(
             &format!("lrange|k|{arg}|"),
-            Request::Range { key, start, stop },
+            Request::Range {
+                key,
+                start,
+                stop,
+                form: LIST_FORM,
+            },
         );
     }
 }

@@ -9,6 +9,7 @@ use std::collections::BTreeSet;
 use latchd::base::{Millis, Token};
 use latchd::engine::Rules;
 use latchd::engine::types::{End, Event, Mode, Push, Reply, Request};
+use latchd::wire::answer::LIST_FORM;
 use proptest::prelude::*;
 
 use crate::subscriptions::hears;
@@ -72,7 +73,7 @@ fn request() -> impl Strategy<Value = Request<'static>> {
         1 => (key(), end()).prop_map(|(key, end)| Request::Pop { key, end }),
         3 => (key(), end(), span_or_zero()).prop_map(|(key, end, wait)| Request::AwaitPop { key, end, wait }),
         1 => key().prop_map(|key| Request::Length { key }),
-        1 => key().prop_map(|key| Request::Range { key, start: 0, stop: -1 }),
+        1 => key().prop_map(|key| Request::Range { key, start: 0, stop: -1, form: LIST_FORM }),
     ];
     let others = prop_oneof![
         (key(), 1..4u32, span_or_zero()).prop_map(|(key, count, wait)| Request::Meet {

@@ -13,6 +13,7 @@ use latchd::engine::types::{
     Secret,
 };
 use latchd::engine::{Engine, Rules};
+use latchd::wire::answer::LIST_FORM;
 use proptest::collection::vec;
 use proptest::prelude::*;
 
@@ -332,6 +333,7 @@ impl World {
                 key: name,
                 start: 0,
                 stop: -1,
+                form: LIST_FORM,
             },
         };
         self.clients[who].parked = Some(key);
@@ -546,6 +548,7 @@ fn state(engine: &mut Engine, now: Nanos) -> Vec<String> {
                 key: name,
                 start: 0,
                 stop: -1,
+                form: LIST_FORM,
             },
         ] {
             let mut out = Effects::new();

@@ -45,10 +45,6 @@ impl<T: Transport, S: Store> Server<T, S> {
         let conn = &mut self.conns[id.slot as usize];
         match reply {
             Reply::Value(value) => self.budget.charge_walk(value.len()),
-            Reply::Values(values) => {
-                let bytes = values.iter().map(|value| value.len()).sum();
-                self.budget.charge_values(values.len(), bytes);
-            }
             Reply::Popped(popped) => {
                 self.budget.charge_walk(popped.value.len());
                 let unsent = UnsentPop::new(popped, &self.pool);

@@ -8,6 +8,7 @@ use memchr::memchr2;
 
 use super::fields::{Field, Fields, Text};
 use super::problem::{self, Problem};
+use super::replies::LIST_FORM;
 use super::routes::Route;
 use super::target::{self, CURSOR_BYTES_MAX, LOCK_NAME_BYTES_MAX, Query};
 use crate::base::{Fence, Millis, Token};
@@ -491,6 +492,7 @@ impl<'a> Said<'a> {
             key: self.name,
             start: index("start", 0)?,
             stop: index("stop", -1)?,
+            form: LIST_FORM,
         }))
     }
 

@@ -364,7 +364,12 @@ fn lists_have_two_ends() {
         wait: Millis(5),
     };
     check_table("POST /v1/lists/q/pop", r#"{"wait_ms":5}"#, wait);
-    let range = |start, stop| Request::Range { key, start, stop };
+    let range = |start, stop| Request::Range {
+        key,
+        start,
+        stop,
+        form: LIST_FORM,
+    };
     check_table("GET /v1/lists/q", "", range(0, -1));
     check_table("GET /v1/lists/q?start=-5&stop=7", "", range(-5, 7));
     check_refused("GET /v1/lists/q?start=x", "", problem::INDEX);

@@ -12,7 +12,8 @@ use super::problem::{self, NOT_HELD, Problem, busy};
 use super::range_replies;
 use super::routes::Route;
 use crate::base::Token;
-use crate::engine::types::{HeldRange, Mode, Refusal, Reply, Value};
+use crate::engine::types::{HeldRange, ListForm, Mode, Refusal, Reply};
+use crate::wire::answer::VALUES_BYTES_MAX;
 use crate::wire::json::push_str_escaped;
 
 /// What an answer says and a reply does not.
@@ -301,18 +302,26 @@ fn listed(out: &mut Vec<u8>, context: &Context<'_>, reply: &Reply, facts: &Facts
         name(out, context);
         field(out, "length", facts.length);
         out.extend_from_slice(b",\"values\":[");
-        for (index, value) in values.iter().enumerate() {
-            out.extend_from_slice(if index == 0 { b"" } else { b"," });
-            if str::from_utf8(value).is_ok() {
-                push_str_escaped(out, value);
-            } else {
-                out.push(b'{');
-                push_value(out, value);
-                out.push(b'}');
-            }
-        }
+        out.extend_from_slice(values);
         out.extend_from_slice(b"]}");
     });
+}
+
+/// How a part of a list is written over HTTP. The name and the length of the list precede it: a
+/// name has 256 bytes at most, and each is escaped to six at most.
+pub(super) const LIST_FORM: ListForm = ListForm {
+    push: push_listed,
+    bytes_max: VALUES_BYTES_MAX - 2_048,
+};
+
+fn push_listed(out: &mut Vec<u8>, value: &[u8]) {
+    if str::from_utf8(value).is_ok() {
+        push_str_escaped(out, value);
+    } else {
+        out.push(b'{');
+        push_value(out, value);
+        out.push(b'}');
+    }
 }
 
 fn met(out: &mut Vec<u8>, context: &Context<'_>, reply: &Reply) {
@@ -513,7 +522,7 @@ fn push_mode(out: &mut Vec<u8>, context: &Context<'_>) {
 }
 
 /// A value as text; one that is none, in base 64 under another name.
-fn push_value(out: &mut Vec<u8>, value: &Value) {
+fn push_value(out: &mut Vec<u8>, value: &[u8]) {
     if str::from_utf8(value).is_ok() {
         out.extend_from_slice(b"\"value\":");
         push_str_escaped(out, value);

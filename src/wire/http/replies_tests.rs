@@ -337,7 +337,12 @@ fn lists_are_told_by_value_and_length() {
     for it in [Reply::Nothing, Reply::TimedOut] {
         check(Route::PopFromList, &it, 200, r#"{"value":null}"#);
     }
-    let values = Reply::Values(vec![value(b"a"), value(b"\xff"), value(b"c")]);
+    let mut text = Vec::new();
+    for value in [b"a", b"\xff", b"c"] {
+        text.extend_from_slice(if text.is_empty() { b"" } else { b"," });
+        (LIST_FORM.push)(&mut text, value);
+    }
+    let values = Reply::Values(text);
     let want = r#"{"name":"job","length":9,"values":["a",{"value_base64":"/w=="},"c"]}"#;
     check(Route::GetList, &values, 200, want);
     let (status, _) = told(
