@@ -485,6 +485,55 @@ fn whoever_reads_is_answered_beside_those_who_do_not() {
     assert_eq!(pipes.read(busy).len(), 60_004 + 3);
 }
 
+/// A client that has read everything gets short values at once, even while the unread answers of
+/// others fill their whole share.
+#[test]
+fn short_answers_to_clients_that_read_do_not_wait_for_those_who_do_not() {
+    const BOUND: usize = 16 * MIB;
+    let mut pipes = pipes(BOUND);
+    let [reader, patient] = [(); 2].map(|()| pipes.connect());
+    let web = pipes.connect_to(Door::Http);
+    let value = "v".repeat(60_000);
+    assert_eq!(pipes.ask(reader, &format!("kset big {value}")), "ok\n");
+    assert_eq!(pipes.ask(reader, "kset small v"), "ok\n");
+    for value in ["a", "b", "c"] {
+        pipes.ask(reader, &format!("rpush q {value}"));
+    }
+    let deaf: Vec<usize> = (0..200).map(|_| pipes.connect_with_room(0)).collect();
+    for &who in &deaf {
+        pipes.send(who, b"kget\nbig\n\nkget\nbig\n\n");
+    }
+    pipes.settle();
+    assert_eq!(pipes.ask(patient, "kget big"), "", "a long one waits");
+    for _ in 0..100 {
+        assert_eq!(pipes.ask(reader, "kget small"), "ok v\n");
+        assert_eq!(pipes.ask(reader, "kget none"), "nil\n");
+        assert_eq!(
+            pipes.ask(reader, "lrange q 0 -1"),
+            "ok [\"a\",\"b\",\"c\"]\n"
+        );
+    }
+    for (verb, answer) in [
+        ("lpop q", "ok a\n"),
+        ("blpop q 0", "ok b\n"),
+        ("rpop q", "ok c\n"),
+    ] {
+        assert_eq!(pipes.ask(reader, verb), answer);
+    }
+    pipes.send(web, b"GET /v1/kv/small HTTP/1.1\r\nHost: localhost\r\n\r\n");
+    pipes.settle();
+    assert!(pipes.read(web).starts_with("HTTP/1.1 200 "));
+    // A client that does not read gets one answer.
+    let lazy = pipes.connect_with_room(0);
+    pipes.send(lazy, &b"kget\nsmall\n\n".repeat(100));
+    pipes.settle();
+    pipes.set_room(lazy, 5);
+    pipes.settle();
+    assert_eq!(pipes.read(lazy), "ok v\n");
+    assert_eq!(pipes.rest(), 0, "nobody is looked at in vain");
+    assert_eq!(pipes.read(patient), "", "the long one waits on");
+}
+
 /// If nobody makes room, those who have left much unread for a quarter of a second are closed, and
 /// no more of them than it takes.
 #[test]

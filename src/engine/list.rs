@@ -238,6 +238,29 @@ impl Lists {
         cx.reply(conn, reply);
     }
 
+    /// The value that a pop would take.
+    pub(super) fn next_value(&self, key: &[u8], end: End) -> Option<&Value> {
+        let values = &self.named.look(key)?.values;
+        match end {
+            End::Left => values.front(),
+            End::Right => values.back(),
+        }
+    }
+
+    /// Whether a part of a list is at most so long, with some bytes around each value.
+    pub(super) fn is_part_short(&self, key: &[u8], ends: [i64; 2], bytes_max: usize) -> bool {
+        const AROUND: usize = 24;
+        let mut left = bytes_max;
+        let mut part = self.part(key, ends).into_iter().flatten();
+        part.all(|value| match left.checked_sub(value.len() + AROUND) {
+            Some(rest) => {
+                left = rest;
+                true
+            }
+            None => false,
+        })
+    }
+
     /// The values between two indices, both included; negative ones count from the end. None if
     /// there are none.
     fn part(&self, key: &[u8], ends: [i64; 2]) -> Option<impl Iterator<Item = &Value> + Clone> {

@@ -12,6 +12,7 @@ use super::named::Named;
 use super::owner::NOBODY;
 use super::subscriptions::{Subscriptions, Topic};
 use super::table::{Census, Kind, Resource};
+use super::types::Request;
 use super::{Ends, Engine, Stores, Tally};
 use crate::base::{ConnId, Fence, Millis, Nanos, Token};
 
@@ -205,6 +206,32 @@ impl Engine {
             clients: self.core.clients.len(),
             connections: self.core.conns.len(),
             timers: self.core.timers.len() + self.core.background.len(),
+        }
+    }
+
+    /// Whether the answer to a request carries at most `bytes_max` bytes of values. Looks at few
+    /// values. False for requests whose answers carry none.
+    #[cold]
+    #[must_use]
+    pub fn is_answer_short(&self, request: &Request<'_>, bytes_max: usize) -> bool {
+        let Stores { kv, lists, .. } = &self.stores;
+        match *request {
+            Request::Fetch { key } => {
+                let entry = kv.named.look(key);
+                entry.is_none_or(|it| it.value.len() <= bytes_max)
+            }
+            Request::Pop { key, end } => {
+                let next = lists.next_value(key, end);
+                next.is_none_or(|it| it.len() <= bytes_max)
+            }
+            // A value that it waits for may be long.
+            Request::AwaitPop { key, end, wait } => lists
+                .next_value(key, end)
+                .map_or(wait == Millis::ZERO, |it| it.len() <= bytes_max),
+            Request::Range {
+                key, start, stop, ..
+            } => lists.is_part_short(key, [start, stop], bytes_max),
+            _ => false,
         }
     }
 

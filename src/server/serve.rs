@@ -28,6 +28,11 @@ use crate::wire::command::{Asked, Command, Hello, Malformed};
 /// Most bytes of one read.
 pub(super) const READ_BYTES_MAX: usize = 16 * 1024;
 
+/// While all outboxes together are full, a client with an empty outbox still gets values of up to
+/// this share of its part. Escaped, and with an HTTP head, such an answer is about the client's part
+/// at most, and short answers may fill that part in any case.
+const SHORT_VALUES_SHARE: usize = 8;
+
 /// How much of a turn one connection gets before the others. One request is always served, and the
 /// last one may exceed it.
 #[derive(Clone, Copy)]
@@ -43,6 +48,8 @@ pub(super) trait Weight {
     fn has_long_answer(&self) -> bool;
     /// Its answer takes a walk over keys, a queue, a list or connections.
     fn takes_a_walk(&self) -> bool;
+    /// What it asks of the lock table, if it does.
+    fn request(&self) -> Option<&Request<'_>>;
 }
 
 impl Weight for Asked<'_> {
@@ -54,6 +61,13 @@ impl Weight for Asked<'_> {
     #[inline]
     fn takes_a_walk(&self) -> bool {
         self.takes_a_walk()
+    }
+
+    fn request(&self) -> Option<&Request<'_>> {
+        match &self.command {
+            Ok(Command::Engine(request)) => Some(request),
+            _ => None,
+        }
     }
 }
 
@@ -68,8 +82,11 @@ pub(super) enum PutsOff {
     SecondAnswers {
         walks: bool,
     },
-    /// Those whose answers may be long, because all outboxes together are full.
-    LongAnswers,
+    /// All outboxes together are full. A request whose answer carries more than `short_bytes` of
+    /// values waits; one with a shorter answer waits for its own connection to read.
+    LongAnswers {
+        short_bytes: usize,
+    },
 }
 
 impl PutsOff {
@@ -78,6 +95,7 @@ impl PutsOff {
     pub(super) fn flow(
         self,
         asked: &impl Weight,
+        engine: &Engine,
         has_unread: impl FnOnce() -> bool,
     ) -> Option<Flow> {
         let (waiting, walks) = match self {
@@ -87,7 +105,15 @@ impl PutsOff {
                 let waiting = has_unread().then_some(Flow::AwaitsOwnOutbox);
                 (waiting, walks)
             }
-            Self::LongAnswers => (Some(Flow::AwaitsOutboxes), false),
+            Self::LongAnswers { short_bytes } => {
+                let request = asked.request();
+                let is_short = request.is_some_and(|it| engine.is_answer_short(it, short_bytes));
+                let waiting = match is_short {
+                    true => has_unread().then_some(Flow::AwaitsOwnOutbox),
+                    false => Some(Flow::AwaitsOutboxes),
+                };
+                (waiting, false)
+            }
         };
         let waiting = waiting.filter(|_| asked.has_long_answer());
         waiting.or_else(|| (walks && asked.takes_a_walk()).then_some(Flow::Yielded))
@@ -233,7 +259,9 @@ impl<T: Transport, S: Store> Server<T, S> {
             Outboxes::Crowded => PutsOff::SecondAnswers {
                 walks: share.puts_off == PutsOff::Walks,
             },
-            Outboxes::Full => PutsOff::LongAnswers,
+            Outboxes::Full => PutsOff::LongAnswers {
+                short_bytes: self.memory.unread_max / SHORT_VALUES_SHARE,
+            },
         };
     }
 
@@ -360,7 +388,8 @@ impl<T: Transport, S: Store> Server<T, S> {
                     conn.flow = Flow::AwaitsStore;
                 }
                 Decoded::Request(asked)
-                    if let Some(flow) = puts_off.flow(&asked, || !conn.outbox.is_empty())
+                    if let Some(flow) =
+                        puts_off.flow(&asked, engine, || !conn.outbox.is_empty())
                         && conn.is_let_in() =>
                 {
                     conn.line_started = now;

@@ -29,6 +29,13 @@ impl Weight for Asked<'_> {
     fn takes_a_walk(&self) -> bool {
         self.what.as_ref().is_ok_and(Ask::takes_a_walk)
     }
+
+    fn request(&self) -> Option<&Request<'_>> {
+        match &self.what {
+            Ok(Ask::Engine { request, .. }) => Some(request),
+            _ => None,
+        }
+    }
 }
 
 impl<T: Transport, S: Store> Server<T, S> {
@@ -134,10 +141,7 @@ impl<T: Transport, S: Store> Server<T, S> {
             ..
         } = self;
         let conn = &mut conns[id.slot as usize];
-        let request = match &asked.what {
-            Ok(Ask::Engine { request, .. }) => Some(request),
-            _ => None,
-        };
+        let request = asked.request();
         let is_signal = matches!(request, Some(Request::Signal { .. }));
         let flow = if is_behind && !conn.hung_up && is_signal {
             Some(Flow::AwaitsPushes)
@@ -146,7 +150,7 @@ impl<T: Transport, S: Store> Server<T, S> {
         {
             Some(Flow::AwaitsStore)
         } else {
-            puts_off.flow(asked, || !conn.outbox.is_empty())
+            puts_off.flow(asked, engine, || !conn.outbox.is_empty())
         };
         let Some(flow) = flow else {
             return false;
