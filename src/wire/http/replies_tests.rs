@@ -3,7 +3,7 @@
 use super::super::routes::TABLE;
 use super::*;
 use crate::base::{Fence, Millis};
-use crate::engine::types::{End, Popped};
+use crate::engine::types::{End, Popped, Value};
 use crate::key::Key;
 
 const TOKEN: Token = Token {
