@@ -26,15 +26,15 @@ fn play(quarter: u64) -> Totals {
 }
 
 #[test]
-fn seeds_0_to_63_hold() {
-    play(0);
+fn seeds_0_to_63_hold_and_a_client_is_told_too_much() {
+    let overrun = play(0).overrun;
+    // Rare on purpose: it takes megabytes.
+    assert!(overrun > 0, "no client was told more than it could take");
 }
 
 #[test]
-fn seeds_64_to_127_hold_and_somebody_is_told_too_much() {
-    let overrun = play(1).overrun;
-    // Rare on purpose: it takes megabytes.
-    assert!(overrun > 0, "nobody was told more than it could take");
+fn seeds_64_to_127_hold() {
+    play(1);
 }
 
 #[test]
