@@ -229,13 +229,12 @@ pub(crate) fn lock_while(
         warden,
     };
     let ended = supervise(job, &mut signals, &mut held)?;
-    if ended == Ended::Lost {
+    if ended.is_lost() {
         let why = match locked(&held.state).is_lost {
             true => "were lost",
             false => "could not be kept without an answer of the server",
         };
-        let bytes = claim.shown();
-        eprintln!("latch: {bytes} {why}, so the command was ended");
+        eprintln!("latch: {} {why}{}", claim.shown(), ended.fate());
     }
     held.release(ended);
     Ok(ended.exit(&mut signals))
@@ -459,7 +458,7 @@ impl Held {
     fn release(self, ended: Ended) {
         let left = locked(&self.state).until.saturating_sub(monotonic());
         let patience = match ended {
-            Ended::Lost => RELEASE_LOST_WITHIN,
+            Ended::Lost | Ended::Outlived => RELEASE_LOST_WITHIN,
             _ => left.min(RELEASE_WITHIN),
         };
         let Self { claim, client, .. } = self;
@@ -474,7 +473,7 @@ impl Held {
             Ok(Err(error)) => error.to_string(),
             Err(_) => "no answer in time".to_owned(),
         };
-        if ended != Ended::Lost {
+        if !ended.is_lost() {
             let why = escaped(why.as_bytes());
             eprintln!("latch: cannot let go of the bytes, which are free in {ttl}: {why}");
         }

@@ -68,6 +68,20 @@ impl Remote {
         Self { servers, client }
     }
 
+    fn renew_one(&mut self, hold: &Hold, lease: Duration) -> Option<Duration> {
+        let Hold { key, token } = hold;
+        match Claim::parse(token, key) {
+            Some(claim) => {
+                let client = claim.client(&self.servers).ok()?;
+                claim.renew(&client).ok()?
+            }
+            None => {
+                let token = Token::parse(token.as_bytes())?;
+                self.client()?.renew(key, token, Some(lease)).ok()
+            }
+        }
+    }
+
     fn client(&mut self) -> Option<&Client> {
         if self.client.is_none() {
             self.client = self.servers.keeping_client().ok();
@@ -90,19 +104,12 @@ impl warden::Locks for Remote {
     }
 
     fn renew(&mut self, holds: &[Hold], lease: Duration) -> Option<Duration> {
-        let mut left = Duration::MAX;
-        for Hold { key, token } in holds {
-            left = left.min(match Claim::parse(token, key) {
-                Some(claim) => {
-                    let client = claim.client(&self.servers).ok()?;
-                    claim.renew(&client).ok()??
-                }
-                None => {
-                    let token = Token::parse(token.as_bytes())?;
-                    self.client()?.renew(key, token, Some(lease)).ok()?
-                }
-            });
-        }
-        Some(left)
+        // All of them, also behind one that is lost: a command that cannot be ended needs what is left.
+        let left: Vec<_> = holds
+            .iter()
+            .map(|hold| self.renew_one(hold, lease))
+            .collect();
+        let left: Option<Vec<Duration>> = left.into_iter().collect();
+        left?.into_iter().min()
     }
 }

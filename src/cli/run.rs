@@ -202,8 +202,8 @@ fn run(_: &Context, matches: &ArgMatches) -> Result<Exit, Fail> {
         warden,
     };
     let ended = supervise(job, &mut signals, &mut locks)?;
-    if ended == Ended::Lost {
-        eprintln!("latch: {}", locks.how_it_was_lost());
+    if ended.is_lost() {
+        eprintln!("latch: {}{}", locks.how_it_was_lost(), ended.fate());
     }
     locks.release(ended);
     Ok(ended.exit(&mut signals))
@@ -438,17 +438,15 @@ impl Locks {
         match lost {
             Some((guard, why)) => {
                 let key = quoted(guard.key());
-                format!("{key} was lost, so the command was ended: {why}")
+                format!("{key} was lost: {why}")
             }
             None if self.lost => {
                 let keys = self.keys();
-                format!("{keys} was lost while we were stopped, so the command was ended")
+                format!("{keys} was lost while we were stopped")
             }
             None => {
                 let (keys, servers) = (self.keys(), self.client.servers().join(","));
-                format!(
-                    "{keys} could not be renewed at {servers}, so the command was ended before the lease was over"
-                )
+                format!("{keys} could not be renewed at {servers}")
             }
         }
     }
@@ -464,7 +462,7 @@ impl Locks {
         let left = self.guards.iter().map(Guard::promised).max();
         let left = left.unwrap_or_default();
         let patience = match ended {
-            Ended::Lost => left.min(RELEASE_LOST_WITHIN),
+            Ended::Lost | Ended::Outlived => left.min(RELEASE_LOST_WITHIN),
             _ if self.have_members => left.min(RELEASE_ELSEWHERE_WITHIN),
             _ => left.min(RELEASE_WITHIN),
         };
@@ -489,7 +487,7 @@ impl Locks {
                 Err(RecvTimeoutError::Timeout) => "no answer in time".to_owned(),
                 Err(RecvTimeoutError::Disconnected) => return,
             };
-            if ended != Ended::Lost {
+            if !ended.is_lost() {
                 let left = super::duration::short(left.as_secs_f64());
                 eprintln!("latch: cannot let go of the lock, which is free in {left}: {why}");
             }

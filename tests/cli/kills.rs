@@ -153,6 +153,32 @@ fn of_several_keys_none_is_left_while_the_next_is_waited_for() {
     }
 }
 
+/// Nothing is left that could end the command. The fence tells its writes from those of the next holder.
+#[test]
+fn command_outlives_its_lease_while_latch_and_warden_are_both_stopped() {
+    let daemon = Daemon::start(&[]);
+    let script = "echo $LATCH_FENCE; echo $$; exec sleep 1000";
+    let words = ["run", "--lease", "1s", "k", "-c", script];
+    let mut run = Run::start(latch_at(&daemon, &words));
+    let fence: u64 = run.line().parse().unwrap();
+    let command = run.pid();
+    let warden = warden_of(run.child.id());
+    for process in [warden, Pid::from_child(&run.child)] {
+        rustix::process::kill_process(process, Signal::STOP).unwrap();
+    }
+    let next = ["run", "-w", "10", "k", "-c", "echo $LATCH_FENCE"];
+    let higher: u64 = expect(&daemon, 0, &next).parse().unwrap();
+    assert!(
+        is_alive(command) && higher > fence,
+        "{higher} is not above {fence}"
+    );
+    for process in [warden, Pid::from_child(&run.child)] {
+        rustix::process::kill_process(process, Signal::CONT).unwrap();
+    }
+    wait_gone(command);
+    assert_eq!(run.code(), Some(79));
+}
+
 #[test]
 fn the_wardens_end_changes_nothing_for_the_command() {
     let daemon = Daemon::start(&[]);

@@ -172,6 +172,45 @@ fn if_we_are_stopped_the_command_does_not_outlive_its_lease() {
     assert_eq!(run.code(), Some(79));
 }
 
+/// `poll` does not count the time that the machine sleeps, so a wait for the end of a lease is cut into seconds.
+#[test]
+fn lease_is_looked_at_every_second() {
+    let dir = tempfile::tempdir().unwrap();
+    let trace = dir.path().join("trace");
+    let daemon = Daemon::start(&[]);
+    let mut command = std::process::Command::new("strace");
+    crate::latch::clean(&mut command);
+    command.args([
+        "-f",
+        "-qq",
+        "-s",
+        "200",
+        "-e",
+        "trace=execve,poll,ppoll",
+        "-o",
+    ]);
+    command.arg(&trace).arg(crate::latch::program());
+    command.args(["run", "--lease", "1h", "k", "--", "sleep", "0.2"]);
+    command.env("LATCH_SERVER", daemon.address().to_string());
+    if !command.output().is_ok_and(|it| it.status.success()) {
+        return eprintln!("SKIPPED: there is no strace");
+    }
+    let trace = std::fs::read_to_string(&trace).unwrap();
+    let lines = || trace.lines().filter_map(|line| line.split_once(' '));
+    for word in ["\"run\"", "\"__warden\""] {
+        let is_start = |text: &str| text.contains("execve(") && text.contains(word);
+        let (process, _) = lines().find(|(_, text)| is_start(text)).expect(word);
+        let waits = lines().filter(|(pid, text)| *pid == process && text.contains("poll("));
+        let seconds = waits.filter_map(|(_, text)| text.split_once("tv_sec=")?.1.split_once(','));
+        let seconds: Vec<u64> = seconds.map(|(text, _)| text.parse().unwrap()).collect();
+        assert!(
+            !seconds.is_empty(),
+            "{word} waits for the end of the lease: {trace}"
+        );
+        assert!(seconds.iter().all(|it| *it <= 1), "{word}: {seconds:?}");
+    }
+}
+
 #[test]
 fn an_operator_that_breaks_the_lock_ends_the_command_at_once() {
     let daemon = Daemon::start(&[]);

@@ -18,6 +18,7 @@ mod kills;
 mod latch;
 mod loss;
 mod members;
+mod other_user;
 mod paths;
 #[path = "../client/proxy.rs"]
 #[allow(dead_code, reason = "the tests of the client use the rest of it")]

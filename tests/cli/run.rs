@@ -213,6 +213,33 @@ fn nobody_of_the_command_stays_behind() {
     expect(&daemon, 1, &["who", "k"]);
 }
 
+/// Its parent has left the group and lives, so it is no child of `latch`, and tells nobody of its end.
+#[test]
+fn process_of_the_group_is_waited_for_whoever_its_parent_is() {
+    let daemon = Daemon::start(&[]);
+    let script = "sh -c '(trap \"\" TERM; exec sleep 1000) & echo $!; exec setsid sh -c \"echo \\$\\$; exec sleep 1000\"' & \
+                  read line; exit 3";
+    let dir = tempfile::tempdir().unwrap();
+    let lock = dir.path().join("x.lock");
+    for words in [
+        &["run", "--kill-after", "300ms", "k"][..],
+        &["file", "--kill-after", "300ms", lock.to_str().unwrap()],
+        &["range", "lock", "--kill-after", "300ms", "f", "0", "1"],
+    ] {
+        let mut command = latch_at(&daemon, words);
+        command.args(["--", "sh", "-c", script]);
+        command.stdin(Stdio::piped());
+        let mut run = Run::start(command);
+        let (member, parent) = (run.pid(), run.pid());
+        run.child.stdin.take().unwrap().write_all(b"go\n").unwrap();
+        let (code, outlived) = (run.code(), is_alive(member));
+        assert!(is_alive(parent), "{words:?}: it has left the group");
+        kill_process(parent, Signal::KILL).unwrap();
+        let _ = kill_process(member, Signal::KILL);
+        assert_eq!((code, outlived), (Some(3), false), "{words:?}");
+    }
+}
+
 #[test]
 fn whoever_waits_gets_it_when_it_is_free() {
     let daemon = Daemon::start(&[]);

@@ -4,13 +4,15 @@
 //! - **Signals** that we get it gets. What ends or hangs up goes to its whole process group, as from a terminal;
 //!   what only a program itself can understand (`SIGUSR1`) goes to the command alone.
 //! - **The terminal** is the command's while it runs; Ctrl-Z stops both of us, and `fg` continues both.
-//! - **Nobody stays behind**: what is left of the command's process group when the command ends is ended, and if
-//!   we are killed, all of it is (`trampoline`, `warden`).
+//! - **No process stays behind**: processes left in the command's process group when the command ends are ended, and
+//!   if we are killed, all of the group is (`trampoline`, `warden`). The lock is held while a process of it lives.
 //! - **The lease**: the group is told to end before it is over, and is killed when it is.
+//! - **Another user's processes** (sudo, su) get no signal of ours. They are waited for, and we say so.
 //!
 //! Knows nothing of locks but how long one is had. One thread waits for everything at once; standard input, output and
 //! error are not touched.
 
+mod group;
 pub(crate) mod signals;
 pub(crate) mod terminal;
 pub(crate) mod trampoline;
@@ -25,17 +27,19 @@ use nix::sys::signal::Signal;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use rustix::process::{
-    Pid, WaitOptions, WaitStatus, kill_process, kill_process_group, set_child_subreaper, wait,
-    waitpgid, waitpid,
+    Pid, WaitOptions, WaitStatus, kill_process, set_child_subreaper, wait, waitpid,
 };
 
+use self::group::{Group, Members};
 use self::signals::{Signals, rustix_signal};
 use self::terminal::Terminal;
-use self::warden::{Warden, monotonic, timespec};
+use self::warden::{LOOK_EVERY, Warden, monotonic, poll_until, timespec};
 use super::exit::{Exit, Fail};
 
 /// How long after a lock could not be had back that is tried again, unless a signal comes first.
 const TRY_AGAIN_AFTER: Duration = Duration::from_millis(200);
+/// How often a group that has to end is killed again.
+const KILL_EVERY: Duration = Duration::from_secs(1);
 
 /// A command that is to be run.
 pub(crate) struct Job<'a> {
@@ -87,15 +91,29 @@ pub(crate) enum Ended {
     },
     /// The lock was lost, and so the command was ended.
     Lost,
+    /// The lock was lost, and the command could not be ended, as it ran as another user. It has ended by itself.
+    Outlived,
 }
 
 impl Ended {
+    pub(crate) fn is_lost(self) -> bool {
+        matches!(self, Self::Lost | Self::Outlived)
+    }
+
+    /// What became of the command when the lock was lost, behind why it was.
+    pub(crate) fn fate(self) -> &'static str {
+        match self {
+            Self::Outlived => ". The command ran as another user and could not be ended",
+            _ => ". The command was ended",
+        }
+    }
+
     /// The exit code, after all is done. A command that was ended from the keyboard ends us and whoever runs us the
     /// same way: a script does not go on after Ctrl-C because we have had the keyboard.
     pub(crate) fn exit(self, signals: &mut Signals) -> Exit {
         match self {
             Self::Exited(code) => Exit(code),
-            Self::Lost => Exit::LOST,
+            Self::Lost | Self::Outlived => Exit::LOST,
             Self::Killed { signal, foreground } => {
                 let keyboard = [Signal::SIGINT, Signal::SIGQUIT].into_iter();
                 let mut same = keyboard.filter(|it| *it as i32 == signal);
@@ -134,9 +152,10 @@ pub(crate) fn supervise(
         warden.until(left); // before there is anything that must not outlive it
     }
     let child = trampoline::start(job.command, job.env, job.inherits, foreground, &warden)?;
-    let group = Pid::from_child(&child);
+    let group = Group::of(Pid::from_child(&child));
     let mut running = Running {
         group,
+        command: group.leader(),
         terminal,
         kill_after: job.kill_after,
         lease: job.lease,
@@ -144,12 +163,13 @@ pub(crate) fn supervise(
         warden_until: Duration::ZERO,
         phase: Phase::Running,
         lost: false,
+        is_out_of_reach: false,
         end: None,
     };
-    running.warden.guard(group);
+    running.warden.guard(group, running.lease);
     let ended = running.watch(signals, lock);
     if let Some(terminal) = &running.terminal {
-        terminal.take_back(group);
+        terminal.take_back(running.command);
         if running.lost {
             terminal.reset(); // whatever it had made of it, it had no chance to undo it
         }
@@ -170,8 +190,9 @@ enum Phase {
 }
 
 struct Running {
-    /// The command, and the group that it leads.
-    group: Pid,
+    group: Group,
+    /// The leader of the group.
+    command: Pid,
     terminal: Option<Terminal>,
     kill_after: Duration,
     lease: Option<Duration>,
@@ -181,6 +202,8 @@ struct Running {
     phase: Phase,
     /// The end began because of the lock.
     lost: bool,
+    /// A process of the group runs as another user; that was said.
+    is_out_of_reach: bool,
     /// How the command ended. Others of its group may be left.
     end: Option<Ended>,
 }
@@ -191,20 +214,31 @@ impl Running {
             let standing = lock.standing();
             let wake = self.look(standing, monotonic());
             self.collect(signals, lock);
-            if let Some(ended) = self.end
-                && !self.has_others()
-            {
-                return if self.lost { Ended::Lost } else { ended };
+            let left = match self.end {
+                Some(_) => self.group.members(),
+                None => Members::Living(self.command),
+            };
+            if let (Some(ended), Members::Gone) = (self.end, left) {
+                return match (self.lost, self.is_out_of_reach) {
+                    (true, false) => Ended::Lost,
+                    (true, true) => Ended::Outlived,
+                    (false, _) => ended,
+                };
             }
             if self.end.is_some() && self.phase == Phase::Running {
                 self.tell_to_end(monotonic().saturating_add(self.kill_after));
                 continue;
             }
-            let timeout = wake.map(|at| timespec(at.saturating_sub(monotonic())));
+            // A process whose parent is another one ends without a signal to us.
+            let end = self.end.and_then(|_| left.end());
+            let must_look = self.end.is_some() && end.is_none();
+            let look_at = must_look.then(|| monotonic().saturating_add(LOOK_EVERY));
+            let wake = [wake, look_at].into_iter().flatten().min();
             let mut events = vec![PollFd::new(&*signals, PollFlags::IN)];
             let news = lock.news();
             events.extend(news.as_ref().map(|it| PollFd::new(it, PollFlags::IN)));
-            let _ = poll(&mut events, timeout.as_ref());
+            events.extend(end.as_ref().map(|it| PollFd::new(it, PollFlags::IN)));
+            poll_until(&mut events, wake);
             while let Some(signal) = signals.next() {
                 self.heard(signal);
             }
@@ -245,13 +279,17 @@ impl Running {
             };
         }
         match self.phase {
-            Phase::Told { kill_at } if kill_at <= now => {
+            Phase::Told { kill_at } if kill_at > now => {
+                Some(wake.map_or(kill_at, |wake| wake.min(kill_at)))
+            }
+            Phase::Told { .. } | Phase::Killed => {
+                // Again and again: processes may join the group for as long as one of it lives.
                 self.send_all(Signal::SIGKILL);
                 self.phase = Phase::Killed;
-                wake
+                let again = now.saturating_add(KILL_EVERY);
+                Some(wake.map_or(again, |wake| wake.min(again)))
             }
-            Phase::Told { kill_at } => Some(wake.map_or(kill_at, |wake| wake.min(kill_at))),
-            Phase::Running | Phase::Killed => wake,
+            Phase::Running => wake,
         }
     }
 
@@ -270,9 +308,22 @@ impl Running {
         self.phase = Phase::Told { kill_at };
     }
 
-    fn send_all(&self, signal: Signal) {
+    fn send_all(&mut self, signal: Signal) {
         if let Some(signal) = rustix_signal(signal) {
-            let _ = kill_process_group(self.group, signal); // it may be gone
+            self.group.send(signal);
+        }
+        if self.is_out_of_reach || matches!(signal, Signal::SIGCONT | Signal::SIGTSTP) {
+            return;
+        }
+        if let Some(process) = self.group.out_of_reach() {
+            let fate = match self.lease {
+                Some(_) => "the lock is renewed until it ends, while the server answers",
+                None => "the file stays locked until it ends",
+            };
+            warden::say(&format!(
+                "{process} of the command gets no signal of latch, as it runs as another user; {fate}"
+            ));
+            self.is_out_of_reach = true;
         }
     }
 
@@ -289,7 +340,7 @@ impl Running {
             | Signal::SIGCONT => self.send_all(signal),
             signal => {
                 if let (None, Some(signal)) = (self.end, rustix_signal(signal)) {
-                    let _ = kill_process(self.group, signal);
+                    let _ = kill_process(self.command, signal);
                 }
             }
         }
@@ -300,7 +351,7 @@ impl Running {
         let options = WaitOptions::NOHANG | WaitOptions::UNTRACED;
         loop {
             match wait(options) {
-                Ok(Some((pid, status))) if pid == self.group && self.end.is_none() => {
+                Ok(Some((pid, status))) if pid == self.command && self.end.is_none() => {
                     self.changed(status, signals, lock);
                 }
                 Ok(Some(_)) | Err(Errno::INTR) => {}
@@ -323,7 +374,7 @@ impl Running {
     fn has_terminal(&self) -> bool {
         self.terminal
             .as_ref()
-            .is_some_and(|it| it.is_of(self.group))
+            .is_some_and(|it| it.is_of(self.command))
     }
 
     /// The command was stopped: by the keyboard, by wanting a terminal that it does not have, or by somebody who knows
@@ -334,7 +385,7 @@ impl Running {
         };
         match signal {
             Signal::SIGTTIN | Signal::SIGTTOU if terminal.is_ours() => {
-                terminal.give(self.group);
+                terminal.give(self.command);
                 return self.send_all(Signal::SIGCONT);
             }
             Signal::SIGTTIN | Signal::SIGTTOU | Signal::SIGTSTP => {}
@@ -343,10 +394,10 @@ impl Running {
         if self.phase != Phase::Running {
             return self.send_all(Signal::SIGCONT); // it is to end, not to rest
         }
-        terminal.take_back(self.group);
+        terminal.take_back(self.command);
         lock.suspend();
-        if let Some(lease) = self.lease {
-            self.warden.suspend(lease);
+        if self.lease.is_some() {
+            self.warden.suspend();
         }
         let continued = signals.suffer(signal);
         let standing = self.have_back(signals, lock);
@@ -362,7 +413,7 @@ impl Running {
         if let Some(terminal) = &self.terminal
             && terminal.is_ours()
         {
-            terminal.give(self.group);
+            terminal.give(self.command);
         } else if !continued && signal != Signal::SIGTSTP {
             return; // nobody can stop us, and it cannot have what it wants: it stays as it is
         }
@@ -409,22 +460,11 @@ impl Running {
 
     /// Whether the command, which is stopped, is gone, as it is when the warden has killed it.
     fn has_been_killed(&mut self) -> bool {
-        if let Ok(Some((_, status))) = waitpid(Some(self.group), WaitOptions::NOHANG) {
+        if let Ok(Some((_, status))) = waitpid(Some(self.command), WaitOptions::NOHANG) {
             let signal = status.terminating_signal().unwrap_or_default();
             let foreground = false; // it is not the command's yet
             self.end = Some(Ended::Killed { signal, foreground });
         }
         self.end.is_some()
-    }
-
-    /// Whether the command, which has ended, has left others in its group. They are our children then.
-    fn has_others(&self) -> bool {
-        loop {
-            match waitpgid(self.group, WaitOptions::NOHANG) {
-                Ok(Some(_)) | Err(Errno::INTR) => {}
-                Ok(None) => return true,
-                Err(_) => return false,
-            }
-        }
     }
 }

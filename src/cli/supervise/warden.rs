@@ -2,12 +2,15 @@
 //!
 //! `kill -9` leaves nobody time to clean up. The system kills the command together with us (`trampoline`),
 //! but not what the command has started. So there is a warden: it is told what there is to end, and reads from a
-//! pipe whose other end is ours alone. When that is closed without a goodbye, it kills the command's process
-//! group and, once nobody of it is left, lets go of the lock. It also has the time at which the lease
-//! is over, and kills the group then if nobody tells it of another, also if we are stopped or stuck. Of us it needs nothing but silence.
+//! pipe whose other end is ours alone. EOF without a goodbye says that we are gone: the warden kills the command's
+//! process group and releases the lock once no process of the group lives. It also has the time at which the lease
+//! is over, and kills the group then unless it is told of another, also if we are stopped or stuck.
 //!
-//! It is in a process group of its own, where neither Ctrl-C nor `kill -9 %1` reaches it, and has none of our
-//! descriptors, but for the one of a file lock, which so stays locked until the group is gone.
+//! Processes of another user (sudo, su) cannot be killed. While one lives the warden renews the lock, however
+//! long that takes, and says so.
+//!
+//! It is in a process group of its own, where neither Ctrl-C nor `kill -9 %1` reaches it. Of our descriptors it has
+//! standard error, for what it has to say, and that of a file lock, which so stays locked until the group is gone.
 
 use std::ffi::{OsStr, OsString};
 use std::fs;
@@ -21,20 +24,23 @@ use std::time::Duration;
 
 use nix::sys::signal::SigSet;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
-use rustix::process::{Pid, Signal, kill_process_group, test_kill_process_group};
+use rustix::io::{FdFlags, fcntl_setfd};
+use rustix::process::Signal;
 use rustix::time::{ClockId, Timespec, clock_gettime};
 
+use super::group::{Group, Members};
 use super::trampoline::ourselves;
 use crate::cli::exit::{Exit, Fail};
+use crate::cli::output::quoted;
 use crate::cli::task;
 
 /// The word that has `latch` be this, and not a command for people.
 pub(crate) const WORD: &str = "__warden";
-/// How long the warden waits for a killed group to be gone before it leaves the lock to its lease. A process
-/// that waits for a disk is not gone before the disk answers.
-const GONE_WITHIN: Duration = Duration::from_secs(5);
-/// How often it looks. There is nobody to tell it: the group's parent is gone.
-const LOOK_EVERY: Duration = Duration::from_millis(2);
+/// How often a group is looked at that tells nothing of its end.
+pub(super) const LOOK_EVERY: Duration = Duration::from_millis(20);
+/// `poll` does not count the time that the machine sleeps, so no wait for a deadline is longer than this. A group
+/// that has to end is killed again as often: processes may have joined it.
+const WAIT_MAX: Duration = Duration::from_secs(1);
 /// How long after a renewal that failed another one is tried.
 const TRY_AGAIN_AFTER: Duration = Duration::from_millis(500);
 
@@ -60,16 +66,18 @@ const KILLS: &[u8] = b"K";
 impl Start {
     /// It gets these options of ours, and with them what they name, and holds on to this descriptor.
     pub(crate) fn start(self, options: &[OsString], holds: Option<OwnedFd>) -> Result<(), Fail> {
+        let failed = |error: io::Error| Fail::system("start a process", error);
+        if let Some(fd) = &holds {
+            fcntl_setfd(fd, FdFlags::empty()).map_err(|error| failed(error.into()))?;
+        }
         let mut start = ourselves();
         start.arg(WORD).args(options);
         start
             .stdin(Stdio::from(self.read))
-            .stderr(Stdio::from(self.reports));
-        start.stdout(holds.map_or_else(Stdio::null, Stdio::from));
+            .stdout(Stdio::from(self.reports));
         // Not where our caller may want to unmount.
         start.current_dir("/").process_group(0);
-        let started = start.spawn().map(drop);
-        started.map_err(|error| Fail::system("start a process", error))
+        start.spawn().map(drop).map_err(failed)
     }
 }
 
@@ -105,9 +113,10 @@ impl Warden {
         format!("/proc/{}/fd/{}", std::process::id(), self.pipe.as_raw_fd())
     }
 
-    /// What there is to end.
-    pub(crate) fn guard(&self, group: Pid) {
-        self.tell(group_line(group).as_bytes());
+    /// What there is to end, and for how long each renewal holds the locks, if they have to be renewed.
+    pub(crate) fn guard(&self, group: Group, lease: Option<Duration>) {
+        let lease = lease.map(|lease| format!("lease {}\n", lease.as_millis()));
+        self.tell((group_line(group) + &lease.unwrap_or_default()).as_bytes());
     }
 
     /// A lock that is to be let go then.
@@ -127,9 +136,9 @@ impl Warden {
         self.tell(format!("until {}\n", until.as_nanos()).as_bytes());
     }
 
-    /// From now on we are stopped until we say that we are not: the lock is the warden's to renew, so often.
-    pub(crate) fn suspend(&self, lease: Duration) {
-        self.tell(format!("suspend {}\n", lease.as_millis()).as_bytes());
+    /// From now on we are stopped until we say that we are not: the lock is the warden's to renew.
+    pub(crate) fn suspend(&self) {
+        self.tell(b"suspend\n");
     }
 
     /// We are back.
@@ -178,7 +187,8 @@ impl Warden {
 pub(super) fn tell_of_ourselves(path: &OsStr) -> bool {
     match fs::OpenOptions::new().write(true).open(path) {
         Ok(mut pipe) => {
-            let _ = pipe.write(group_line(rustix::process::getpid()).as_bytes());
+            let group = Group::of(rustix::process::getpid());
+            let _ = pipe.write(group_line(group).as_bytes());
             true
         }
         // Where it is forbidden to open it the parent tells, a moment later.
@@ -186,20 +196,21 @@ pub(super) fn tell_of_ourselves(path: &OsStr) -> bool {
     }
 }
 
-fn group_line(group: Pid) -> String {
-    let start = start_time(group).unwrap_or(0);
-    format!("group {} {start}\n", group.as_raw_pid())
+fn group_line(group: Group) -> String {
+    format!("group {}\n", group.words())
 }
 
 /// What the warden knows.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Known {
-    group: Option<(Pid, u64)>,
+    group: Option<Group>,
     /// By the clock that all processes have in common.
     until: Option<Duration>,
     holds: Vec<Hold>,
-    /// We are to renew, and have it for so long each time.
-    suspended: Option<Duration>,
+    /// For how long each renewal holds the locks.
+    lease: Option<Duration>,
+    /// We are stopped.
+    is_suspended: bool,
     done: bool,
 }
 
@@ -224,58 +235,151 @@ pub(crate) fn run(locks: impl Locks + Clone + Send + 'static) -> Exit {
     let _ = SigSet::all().thread_block();
     // Not buffered: what was read has to be known before the next wait.
     let input = io::stdin().as_fd().try_clone_to_owned();
-    let reports = io::stderr().as_fd().try_clone_to_owned();
+    let reports = io::stdout().as_fd().try_clone_to_owned();
     let (Ok(input), Ok(reports)) = (input, reports) else {
         return Exit::SOFTWARE;
     };
     watch(fs::File::from(input), &reports, locks)
 }
 
-/// Reads what we say, until that ends.
+/// Reads what we say until that ends, and then ends the group.
 fn watch(
     mut input: fs::File,
     reports: &OwnedFd,
     mut locks: impl Locks + Clone + Send + 'static,
 ) -> Exit {
     let (mut known, mut unread) = (Known::default(), Vec::new());
-    let mut renewals = None;
+    let (mut ending, mut renewals) = (Ending::default(), None);
     loop {
-        if known.suspended.is_some() && renewals.is_none() {
-            renewals = Renewals::new(&locks).ok();
-        }
-        let renew_at = renewals.as_mut().and_then(|it| it.look(&mut known));
         if known.until.is_some_and(|until| until <= monotonic()) {
             // First: whoever sees them dead is to see why.
             let _ = rustix::io::write(reports, KILLS);
-            known.kill();
             known.until = None;
+            ending.overdue_since = Some(monotonic());
         }
-        let wake = [known.until, renew_at].into_iter().flatten().min();
-        let timeout = wake.map(|at| timespec(at.saturating_sub(monotonic())));
-        let mut events = vec![PollFd::new(&input, PollFlags::IN)];
+        let members = ending.kill(&mut known);
+        if ending.is_orphaned && members == Members::Gone {
+            locks.release(&known.holds);
+            return Exit::OK;
+        }
+        // A group that can be killed is gone in a moment, and needs no renewal.
+        let is_stubborn = ending.is_orphaned || ending.has_said_overdue;
+        let renews = known.is_suspended || members != Members::Gone && is_stubborn;
+        if renews && known.lease.is_some() && renewals.is_none() {
+            renewals = Renewals::new(&locks).ok();
+        }
+        let renew_at = renewals.as_mut().and_then(|it| it.look(&mut known, renews));
+        let end = members.end();
+        let look_at = match (members, &end) {
+            (Members::Gone, _) => None,
+            (_, Some(_)) => Some(WAIT_MAX),
+            (_, None) => Some(LOOK_EVERY),
+        };
+        let look_at = look_at.map(|span| monotonic().saturating_add(span));
+        let wake = [known.until, renew_at, look_at].into_iter().flatten().min();
         let bell = renewals.as_ref().map(|it| &*it.bell);
-        events.extend(bell.map(|it| PollFd::new(it, PollFlags::IN)));
-        let _ = poll(&mut events, timeout.as_ref());
+        let others = [bell, end.as_ref()].into_iter().flatten();
+        let mut events: Vec<_> = others.map(|it| PollFd::new(it, PollFlags::IN)).collect();
+        if !ending.is_orphaned {
+            events.push(PollFd::new(&input, PollFlags::IN));
+        }
+        poll_until(&mut events, wake);
+        drop(events);
         let mut bytes = [0; 4096];
         match input.read(&mut bytes) {
-            Ok(0) => break,
+            Ok(0) => ending.is_orphaned = true,
             Ok(count) => {
                 unread.extend_from_slice(&bytes[..count]);
-                known.read(&mut unread);
+                if known.read(&mut unread) {
+                    ending = Ending::default(); // the lock is held for longer
+                }
             }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(_) => break,
+            Err(_) => ending.is_orphaned = true,
         }
         if known.done {
             return Exit::OK;
         }
     }
-    known.kill();
-    if known.wait_until_gone() {
-        locks.release(&known.holds);
+}
+
+/// Why the group has to end, and what was said about it.
+#[derive(Debug, Default)]
+struct Ending {
+    /// We are gone.
+    is_orphaned: bool,
+    /// When the lease was over.
+    overdue_since: Option<Duration>,
+    has_said_orphaned: bool,
+    has_said_overdue: bool,
+}
+
+impl Ending {
+    /// Kills what has to end, and says which processes of it live on. `Gone` also while nothing has to end.
+    fn kill(&mut self, known: &mut Known) -> Members {
+        let Some(group) = known.group else {
+            return Members::Gone;
+        };
+        if !self.is_orphaned && self.overdue_since.is_none() {
+            return Members::Gone;
+        }
+        group.send(Signal::KILL);
+        let members = group.members();
+        match members {
+            Members::Gone => known.group = None, // for good, and another group may have its number
+            _ => self.say(known, group),
+        }
+        members
     }
-    Exit::OK
+
+    /// Says once why a process still runs: that it belongs to another user, or that it does not end.
+    fn say(&mut self, known: &Known, group: Group) {
+        let (orphaned, overdue) = (self.is_orphaned, self.overdue_since);
+        let say_orphaned = orphaned && !self.has_said_orphaned;
+        let say_overdue = overdue.is_some() && !self.has_said_overdue;
+        if !say_orphaned && !say_overdue {
+            return;
+        }
+        let refuses = group.out_of_reach();
+        if say_overdue {
+            let since = overdue.unwrap_or_default();
+            let what = match &refuses {
+                Some(process) => format!("{process} runs on as another user"),
+                None if monotonic() >= since.saturating_add(WAIT_MAX) => {
+                    "a process of the command has not ended though it was killed".to_owned()
+                }
+                None => return, // a process takes a moment to end
+            };
+            let keys = known.keys();
+            say(&format!(
+                "the lease is over and {what}: {keys} may be held by another client now"
+            ));
+            self.has_said_overdue = true;
+        }
+        if let (true, Some(process)) = (say_orphaned, refuses) {
+            let fate = match known.lease {
+                Some(_) => format!("{} is renewed until it ends", known.keys()),
+                None => "the file stays locked until it ends".to_owned(),
+            };
+            say(&format!(
+                "latch was killed, and {process} of its command cannot be: it runs as another user; {fate}"
+            ));
+            self.has_said_orphaned = true;
+        }
+    }
+}
+
+/// One line on standard error, unless that would block: nothing that looks after a lease waits for a reader.
+pub(super) fn say(text: &str) {
+    let error = io::stderr();
+    let mut events = [PollFd::new(&error, PollFlags::OUT)];
+    let at_once = timespec(Duration::ZERO);
+    if poll(&mut events, Some(&at_once)) == Ok(1) {
+        let _ = error
+            .lock()
+            .write_all(format!("latch: {text}\n").as_bytes());
+    }
 }
 
 /// Renews on a thread of its own: a server may take its time to answer, and meanwhile there is a lease that ends.
@@ -286,7 +390,7 @@ struct Renewals {
     /// Rung when there is a result.
     bell: Arc<OwnedFd>,
     is_under_way: bool,
-    /// When the next one is due, if one was made since we are suspended.
+    /// When the next one is due, if one was made since the locks are ours to renew.
     next: Option<Duration>,
 }
 
@@ -316,123 +420,89 @@ impl Renewals {
         })
     }
 
-    /// Takes what there is, and begins one if it is time. Says when it is time for the next.
-    fn look(&mut self, known: &mut Known) -> Option<Duration> {
+    /// Takes the results, and begins a renewal if the locks are ours to renew and it is time. Says when it is time
+    /// for the next.
+    fn look(&mut self, known: &mut Known, renews: bool) -> Option<Duration> {
         let mut count = [0; 8];
         let _ = rustix::io::read(&*self.bell, &mut count);
+        let lease = known.lease.unwrap_or_default();
         while let Ok((began, left)) = self.results.try_recv() {
             self.is_under_way = false;
-            let lease = known.suspended.unwrap_or_default();
             self.next = Some(match left {
                 Some(_) => monotonic().saturating_add(lease / 3),
                 None => monotonic().saturating_add((lease / 3).min(TRY_AGAIN_AFTER)),
             });
-            if known.suspended.is_some() {
+            if renews {
                 // What was promised before is not taken back by what was asked earlier still.
                 let until = left.map(|left| began.saturating_add(left));
                 known.until = known.until.max(until);
             }
         }
-        let Some(lease) = known.suspended else {
+        if !renews {
             self.next = None;
             return None;
-        };
-        if !self.is_under_way && self.next.is_none_or(|at| at <= monotonic()) {
-            self.is_under_way = self.orders.send((known.holds.clone(), lease)).is_ok();
-            self.next = None;
         }
-        self.next
+        if self.is_under_way {
+            return None; // the bell rings
+        }
+        let next = self.next.unwrap_or_else(|| known.first_renewal());
+        if next > monotonic() {
+            return Some(next);
+        }
+        self.is_under_way = self.orders.send((known.holds.clone(), lease)).is_ok();
+        self.next = None;
+        None
     }
 }
 
 impl Known {
-    /// Takes whole lines from the front.
-    fn read(&mut self, unread: &mut Vec<u8>) {
+    /// Takes whole lines from the front. Says whether a new end of the lease was among them.
+    fn read(&mut self, unread: &mut Vec<u8>) -> bool {
+        let mut is_extended = false;
         while let Some(end) = unread.iter().position(|byte| *byte == b'\n') {
             let line: Vec<u8> = unread.drain(..=end).collect();
+            is_extended |= line.starts_with(b"until ");
             self.learn(&line[..end]);
         }
+        is_extended
     }
 
     fn learn(&mut self, line: &[u8]) {
         let mut words = line.splitn(3, |byte| *byte == b' ');
         let word = words.next().unwrap_or_default();
         let (first, second) = (words.next().unwrap_or_default(), words.next());
-        let number = |bytes: &[u8]| std::str::from_utf8(bytes).ok()?.parse::<u64>().ok();
+        let text = |bytes| std::str::from_utf8(bytes).unwrap_or_default();
+        let number = |bytes| text(bytes).parse::<u64>().ok();
         match word {
-            b"group" => {
-                let pid = number(first).and_then(|pid| Pid::from_raw(i32::try_from(pid).ok()?));
-                self.group = pid.zip(second.and_then(number));
-            }
+            b"group" => self.group = Group::parse(text(first), text(second.unwrap_or_default())),
             b"until" => self.until = number(first).map(Duration::from_nanos),
+            b"lease" => self.lease = number(first).map(Duration::from_millis),
             b"hold" => self.holds.push(Hold {
                 key: second.unwrap_or_default().to_vec(),
                 token: String::from_utf8_lossy(first).into_owned(),
             }),
             b"forget" => self.holds.clear(),
-            b"suspend" => self.suspended = number(first).map(Duration::from_millis),
-            b"resume" => self.suspended = None,
+            b"suspend" => self.is_suspended = true,
+            b"resume" => self.is_suspended = false,
             b"done" => self.done = true,
             _ => {}
         }
     }
 
-    /// Kills the group, if it is still the one we were told of.
-    fn kill(&self) {
-        if let Some((group, start)) = self.group
-            && is_same(group, start)
-        {
-            let _ = kill_process_group(group, Signal::KILL);
+    /// When the first renewal is due: at once if we are stopped. If we are gone, not before half of the lease is over,
+    /// since a group that can be killed is gone by then.
+    fn first_renewal(&self) -> Duration {
+        match (self.is_suspended, self.until) {
+            (false, Some(until)) => until.saturating_sub(self.lease.unwrap_or_default() / 2),
+            _ => monotonic(),
         }
     }
 
-    /// Waits for the group to be gone; not for ever.
-    fn wait_until_gone(&self) -> bool {
-        let Some((group, start)) = self.group else {
-            return true;
-        };
-        let deadline = monotonic().saturating_add(GONE_WITHIN);
-        while is_same(group, start) && has_living(group) {
-            if monotonic() >= deadline {
-                return false;
-            }
-            let _ = poll(&mut [], Some(&timespec(LOOK_EVERY)));
-        }
-        true
+    /// The locks, for people to read.
+    fn keys(&self) -> String {
+        let keys: Vec<_> = self.holds.iter().map(|hold| quoted(&hold.key)).collect();
+        keys.join(", ")
     }
-}
-
-/// Whether the group of this number is the one whose first process was started then. While anybody is in a
-/// group its number is not used again; so if the first process is gone, it is the same or there is none.
-fn is_same(group: Pid, start: u64) -> bool {
-    start_time(group).is_none_or(|it| it == start)
-}
-
-/// Whether anybody in the group is more than a name that nobody has asked about (in a container, perhaps nobody ever
-/// does).
-fn has_living(group: Pid) -> bool {
-    if test_kill_process_group(group).is_err() {
-        return false;
-    }
-    let Ok(processes) = fs::read_dir("/proc") else {
-        return true;
-    };
-    let number = group.as_raw_pid().to_string();
-    processes.flatten().any(|process| {
-        let stat = fs::read_to_string(process.path().join("stat")).unwrap_or_default();
-        let fields = stat.rsplit_once(") ").map_or("", |(_, fields)| fields);
-        let mut fields = fields.split(' ');
-        let is_living = fields.next().is_some_and(|it| !matches!(it, "Z" | "X"));
-        is_living && fields.nth(1) == Some(&number)
-    })
-}
-
-/// When a process was started, in ticks since the machine was.
-fn start_time(process: Pid) -> Option<u64> {
-    let stat = fs::read_to_string(format!("/proc/{}/stat", process.as_raw_pid())).ok()?;
-    // Its name may hold blanks and parentheses; the time is the 20th field after it.
-    let (_, fields) = stat.rsplit_once(") ")?;
-    fields.split(' ').nth(19)?.parse().ok()
 }
 
 /// The clock that processes have in common, and that goes on while the machine sleeps; a
@@ -454,6 +524,12 @@ pub(crate) fn timespec(duration: Duration) -> Timespec {
     }
 }
 
+/// Waits for an event, but not beyond this time, and not for long: callers look at the clock again.
+pub(super) fn poll_until(events: &mut [PollFd<'_>], at: Option<Duration>) {
+    let left = at.map(|at| at.saturating_sub(monotonic()).min(WAIT_MAX));
+    let _ = poll(events, left.map(timespec).as_ref());
+}
+
 #[cfg(test)]
 mod tests {
     use std::sync::Mutex;
@@ -463,18 +539,19 @@ mod tests {
     #[test]
     fn the_warden_understands_what_it_is_told() {
         let mut known = Known::default();
-        let mut bytes = b"group 17 4711\nhold 00ff some key\nuntil 5\nsuspe".to_vec();
-        known.read(&mut bytes);
+        let mut bytes = b"group 17 4711\nhold 00ff some key\nuntil 5\nlease 1500\nsuspe".to_vec();
+        assert!(known.read(&mut bytes), "the lease ends at another time");
         assert_eq!(bytes, b"suspe", "half a line waits for the rest");
-        assert_eq!(known.group, Pid::from_raw(17).map(|pid| (pid, 4711)));
+        assert_eq!(known.group, Group::parse("17", "4711"));
+        assert_eq!(known.lease, Some(Duration::from_millis(1500)));
         assert_eq!(known.until, Some(Duration::from_nanos(5)));
         let (key, token) = (b"some key".to_vec(), "00ff".to_owned());
         assert_eq!(known.holds, [Hold { key, token }]);
-        bytes.extend_from_slice(b"nd 1500\n");
-        known.read(&mut bytes);
-        assert_eq!(known.suspended, Some(Duration::from_millis(1500)));
+        bytes.extend_from_slice(b"nd\n");
+        assert!(!known.read(&mut bytes));
+        assert!(known.is_suspended);
         known.learn(b"resume");
-        assert_eq!((known.suspended, known.done), (None, false));
+        assert_eq!((known.is_suspended, known.done), (false, false));
         known.learn(b"done");
         assert!(known.done);
     }
@@ -506,9 +583,9 @@ mod tests {
         let mut child = child.expect("sleep starts");
         let group = Pid::from_child(&child);
         let (warden, Start { read, reports }) = Warden::new().expect("pipes");
-        warden.guard(group);
+        warden.guard(Group::of(group), Some(Duration::from_secs(3_600)));
         warden.until(Duration::from_millis(100));
-        warden.suspend(Duration::from_secs(3_600));
+        warden.suspend();
         let (asked, was_asked) = channel();
         let (released, was_released) = channel();
         let (still, over) = channel();
@@ -574,28 +651,8 @@ mod tests {
     }
 
     #[test]
-    fn who_is_in_a_group_and_alive_is_found() {
-        assert!(has_living(rustix::process::getpgrp()), "we are");
-        let nobody = Pid::from_raw(i32::MAX).expect("a number");
-        assert!(!has_living(nobody));
-    }
-
-    #[test]
     fn whoever_cannot_find_the_pipe_any_more_does_not_begin() {
         assert!(!tell_of_ourselves(OsStr::new("/proc/0/fd/0")));
         assert!(tell_of_ourselves(OsStr::new("/dev/null")));
-    }
-
-    #[test]
-    fn a_group_whose_number_is_used_by_another_process_is_not_ours() {
-        let ours = rustix::process::getpid();
-        let start = start_time(ours).expect("we were started");
-        assert!(is_same(ours, start));
-        assert!(!is_same(ours, start + 1));
-        let nobody = Pid::from_raw(i32::MAX).expect("a number");
-        assert!(
-            is_same(nobody, 1),
-            "nobody has the number, so the group kept it"
-        );
     }
 }
