@@ -1,6 +1,5 @@
 //! latchd: reads the settings, runs the daemon. No logic.
 
-use std::io::Write;
 use std::process::ExitCode;
 
 use latchd::config::{self, Exit, Outcome};
@@ -23,11 +22,7 @@ fn run() -> Exit {
         Ok(Outcome::Inspect { path, json }) => daemon::inspect(&path, json),
         Ok(Outcome::Repair(path)) => daemon::repair(&path),
         Ok(Outcome::Reshard { config, from, to }) => daemon::reshard(&config, from, to),
-        Ok(Outcome::Print(text)) => {
-            // A reader that has seen enough (`--help | head`) is not an error.
-            let _ = std::io::stdout().write_all(text.as_bytes());
-            Exit::Success
-        }
+        Ok(Outcome::Print(text)) => daemon::print(&text),
         Err(error) => {
             eprintln!("configuration error: {error}");
             error.exit()

@@ -124,6 +124,7 @@ pub(crate) fn acquire_and_print(
     how: How,
 ) -> Result<Exit, Fail> {
     let key = args::key_of(matches)?;
+    context.output.check()?; // a lock whose token cannot be told is not asked for
     let client = Servers::of(matches)?.keeping_client()?;
     let mut lock = how.lock(&client, key);
     if let Some(lease) = args::lease_of(matches)? {
@@ -161,7 +162,8 @@ pub(crate) fn acquire_and_print(
         false => format!("{token} {fence}"),
     };
     // First somebody has the token, then nobody here has: without it the lock could only be broken.
-    if let Err(mut failed) = context.output.must_be_read(&text) {
+    let line = format!("{text}\n");
+    if let Err(mut failed) = context.output.must_be_read(line.as_bytes()) {
         failed.message += match guard.release() {
             Ok(()) => ". The lock was let go",
             Err(_) => ". The lock is held until its lease is over",

@@ -4,6 +4,7 @@
 //! prints. Every way it can end is an exit code (`exit`), every command stands in one table (`table`).
 
 mod args;
+mod closed;
 mod connect;
 mod data;
 mod documents;
@@ -31,6 +32,7 @@ use std::process::ExitCode;
 use clap::ArgMatches;
 use clap::error::ErrorKind;
 
+pub use self::closed::note_closed;
 pub use self::documents::commands_markdown;
 use self::exit::{Exit, Fail};
 use self::output::Output;
@@ -105,9 +107,7 @@ fn shown(error: &clap::Error, names: &[&str]) -> Result<Exit, Fail> {
     let text = error.render().to_string();
     match error.kind() {
         ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
-            let mut out = std::io::stdout().lock();
-            let written = out.write_all(text.as_bytes()).and_then(|()| out.flush());
-            written.map_err(|error| Fail::output(&error))?;
+            Output::new(false, true).raw(text.as_bytes())?;
             Ok(Exit::OK)
         }
         ErrorKind::InvalidSubcommand => {

@@ -4,10 +4,10 @@
 //! its cursor or change its colours from afar; into a file or a pipe values go as they are.
 
 use std::io::{self, IsTerminal, Write};
-use std::os::fd::AsFd;
 
 use serde_json::Value;
 
+use super::closed;
 use super::exit::{Exit, Fail};
 
 /// How something is shown on a terminal.
@@ -80,32 +80,39 @@ impl Output {
 
     /// A value of somebody's: as it is, or escaped on a terminal.
     pub(crate) fn value(self, bytes: &[u8]) -> Result<(), Fail> {
+        self.raw(&self.value_line(bytes))
+    }
+
+    /// The line that shows a value.
+    pub(crate) fn value_line(self, bytes: &[u8]) -> Vec<u8> {
         match self.terminal {
-            true => self.line(&escaped(bytes)),
-            false => self.raw(&[bytes, b"\n"].concat()),
+            true => format!("{}\n", escaped(bytes)).into_bytes(),
+            false => [bytes, b"\n"].concat(),
+        }
+    }
+
+    /// An output that is closed is an error. To be asked before anything is done that only the output tells of.
+    pub(crate) fn check(self) -> Result<(), Fail> {
+        match closed::is_output_closed() {
+            true => Err(cannot_write("it is closed")),
+            false => Ok(()),
         }
     }
 
     /// Bytes, at once.
     pub(crate) fn raw(self, bytes: &[u8]) -> Result<(), Fail> {
+        self.check()?;
         let mut out = io::stdout().lock();
         let written = out.write_all(bytes).and_then(|()| out.flush());
         written.map_err(|error| Fail::output(&error))
     }
 
-    /// One line that somebody has to read: if nobody can, that is an error, also where it would not be one otherwise.
-    pub(crate) fn must_be_read(self, text: &str) -> Result<(), Fail> {
-        let failed = |error: io::Error| {
-            let message = format!("cannot write to standard output: {error}");
-            Fail::new(Exit::CANNOT_WRITE, message)
-        };
+    /// Bytes that have to be read: a reader that has gone is an error, too.
+    pub(crate) fn must_be_read(self, bytes: &[u8]) -> Result<(), Fail> {
+        self.check()?;
         let mut out = io::stdout().lock();
-        if was_closed(&out) {
-            return Err(failed(io::Error::other("it is closed")));
-        }
-        let line = format!("{text}\n");
-        let written = out.write_all(line.as_bytes()).and_then(|()| out.flush());
-        written.map_err(failed)
+        let written = out.write_all(bytes).and_then(|()| out.flush());
+        written.map_err(|error| cannot_write(&error.to_string()))
     }
 
     /// A table: aligned with a heading on a terminal, otherwise lines with tabs and no heading.
@@ -114,17 +121,9 @@ impl Output {
     }
 }
 
-/// Whether nobody had opened this for us: then it is `/dev/null` for reading and writing since we were started, which is not
-/// how `> /dev/null` opens it.
-fn was_closed(out: &impl AsFd) -> bool {
-    use rustix::fs::{FileType, OFlags, fcntl_getfl, fstat, major, minor};
-    const NULL: (u32, u32) = (1, 3);
-    let (Ok(flags), Ok(stat)) = (fcntl_getfl(out), fstat(out)) else {
-        return true;
-    };
-    let is_device = FileType::from_raw_mode(stat.st_mode) == FileType::CharacterDevice;
-    let device = (major(stat.st_rdev), minor(stat.st_rdev));
-    is_device && device == NULL && flags & OFlags::ACCMODE == OFlags::RDWR
+fn cannot_write(why: &str) -> Fail {
+    let message = format!("cannot write to standard output: {why}");
+    Fail::new(Exit::CANNOT_WRITE, message)
 }
 
 /// Rows of cells. Cells hold what is to be read, already escaped.

@@ -14,7 +14,7 @@ pub enum Exit {
     Usage = 64,
     /// Somebody else listens on the port or on the unix socket.
     InUse = 69,
-    /// The data directory cannot be read or written, or is damaged.
+    /// The data directory cannot be read or written, or is damaged; or standard output cannot be written.
     Storage = 74,
     /// Another daemon uses the data directory.
     DataInUse = 75,
@@ -50,7 +50,8 @@ impl Exit {
             Self::InUse => "the port or the unix socket is in use",
             Self::Storage => {
                 "the data directory is damaged, cannot be used, or its disk has\n\
-                 failed: the log says where, and whether --repair can help"
+                 failed: the log says where, and whether --repair can help;\n\
+                 or what was asked for could not be printed"
             }
             Self::DataInUse => "another daemon uses the data directory",
             Self::Config => {

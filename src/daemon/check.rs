@@ -4,14 +4,14 @@
 //! changed, nobody is connected to, no port is opened; so whether a port is free is not said.
 
 use std::fs::{self, OpenOptions};
-use std::io::{self, ErrorKind, Write};
+use std::io::{self, ErrorKind};
 use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 
 use rustix::fs::{Access, access};
 
 use super::tls::TlsFiles;
-use super::{DaemonError, cluster, cluster_of, failed_to, pin};
+use super::{DaemonError, cluster, cluster_of, failed_to, pin, print};
 use crate::config::{Config, Exit};
 use crate::store::{self, Durability};
 
@@ -47,8 +47,7 @@ pub fn check_config(config: &Config, unknown_env: &[String]) -> Exit {
     if exit == Exit::Success {
         let from = config.config_file.as_ref();
         let from = from.map_or(String::new(), |file| format!(", from {}", file.display()));
-        // A reader that has seen enough is not an error.
-        let _ = writeln!(io::stdout(), "ok: the settings can be used{from}");
+        return print(&format!("ok: the settings can be used{from}"));
     }
     exit
 }

@@ -3,13 +3,13 @@
 //! `store/` knows the files, `engine/` what they mean; here an operator is told what was found and
 //! what to do about it.
 
-use std::io::{self, Write};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
 use log::{error, info, warn};
 
-use super::{DaemonError, failed_to, random, wall_clock_us, wall_ms};
+use super::{DaemonError, failed_to, print, random, wall_clock_us, wall_ms};
 use crate::base::Nanos;
 use crate::config::{Config, Exit};
 use crate::engine::Engine;
@@ -249,12 +249,6 @@ pub fn repair(dir: &Path) -> Exit {
             error.exit
         }
     }
-}
-
-fn print(text: &str) -> Exit {
-    // A reader that has seen enough (`--inspect | head`) is not an error.
-    let _ = writeln!(io::stdout(), "{}", text.trim_end());
-    Exit::Success
 }
 
 /// Milliseconds when the end of a value is written down: rounded up, so that after a restart, where

@@ -27,7 +27,7 @@ mod tls;
 
 use std::cell::RefCell;
 use std::fmt;
-use std::io;
+use std::io::{self, Write};
 use std::net::SocketAddr;
 use std::path::Path;
 use std::rc::Rc;
@@ -106,6 +106,21 @@ pub fn run(config: &Config, supervision: &Supervision, unknown_env: &[String]) -
     };
     output::finish();
     exit
+}
+
+/// Writes what was asked for to standard output. A reader that has seen enough (`--help | head`) is no error; any
+/// other failure, such as a full device, is.
+#[must_use]
+pub fn print(text: &str) -> Exit {
+    let mut out = io::stdout().lock();
+    let written = writeln!(out, "{}", text.trim_end()).and_then(|()| out.flush());
+    match written {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+            eprintln!("latchd: cannot write to standard output: {error}");
+            Exit::Storage
+        }
+        _ => Exit::Success,
+    }
 }
 
 /// Signals that would end the process without being meant for that do nothing, from the first line

@@ -134,6 +134,49 @@ fn the_command_inherits_no_descriptor() {
     assert_eq!(with, without.out.trim_end(), "no more than without us");
 }
 
+/// As with flock(1): what is closed stays closed, and what is open is passed on.
+#[test]
+fn command_has_the_descriptors_of_the_caller() {
+    let daemon = Daemon::start(&[]);
+    let dir = tempfile::tempdir().unwrap();
+    let out = dir.path().join("out");
+    let lock = dir.path().join("x.lock");
+    let script = "exec 9>\"$OUT\"; for fd in 0 1 2 3 4 5 6 7 8; do \
+                  if [ -e /proc/$$/fd/$fd ]; then echo $fd >&9; fi; done";
+    let latch = program();
+    for redirected in [
+        "",
+        "<&-",
+        ">&-",
+        "2>&-",
+        "<&- >&- 2>&-",
+        "5</dev/null",
+        ">&- 6>&2",
+    ] {
+        let had = |before: &str| {
+            let mut command = plain("sh");
+            let line = format!("exec {before} sh -c \"$SCRIPT\" {redirected}");
+            command
+                .args(["-c", &line])
+                .env("SCRIPT", script)
+                .env("OUT", &out);
+            command.env("LATCH_SERVER", daemon.address().to_string());
+            command.stdin(Stdio::null());
+            let said = said(command);
+            assert_eq!(said.code, Some(0), "{before} {redirected}: {said:?}");
+            std::fs::read_to_string(&out).unwrap()
+        };
+        let without = had("");
+        assert_eq!(
+            had(&format!("{latch} run k --")),
+            without,
+            "run {redirected}"
+        );
+        let file = format!("{latch} file {} --", lock.display());
+        assert_eq!(had(&file), without, "file {redirected}");
+    }
+}
+
 #[test]
 fn signals_reach_the_command() {
     let daemon = Daemon::start(&[]);

@@ -18,6 +18,7 @@ use rustix::process::{Pid, getpid, getppid, set_parent_process_death_signal};
 use super::signals;
 use super::terminal::Terminal;
 use super::warden::{self, Warden};
+use crate::cli::closed;
 use crate::cli::exit::{Exit, Fail};
 use crate::cli::output::quoted;
 
@@ -40,7 +41,7 @@ pub(crate) fn start(
     let mut start = ourselves();
     start.arg(WORD).arg(getpid().as_raw_pid().to_string());
     start.arg(if foreground { FOREGROUND } else { BACKGROUND });
-    start.arg(warden.path());
+    start.arg(warden.path()).arg(closed::word());
     start.args(command);
     for (name, value) in env {
         match value {
@@ -65,7 +66,8 @@ pub(super) fn ourselves() -> Command {
 /// Runs in the new process, and does not return unless the command cannot be run.
 pub(crate) fn run(mut args: impl Iterator<Item = OsString>) -> Exit {
     let (parent, foreground) = (args.next(), args.next());
-    let (Some(warden), Some(program)) = (args.next(), args.next()) else {
+    let (warden, closed) = (args.next(), args.next());
+    let (Some(warden), Some(closed), Some(program)) = (warden, closed, args.next()) else {
         return Exit::USAGE; // somebody has typed it
     };
     let _ = set_parent_process_death_signal(Some(rustix::process::Signal::KILL));
@@ -85,6 +87,7 @@ pub(crate) fn run(mut args: impl Iterator<Item = OsString>) -> Exit {
         }
     }
     signals::unblock();
+    closed::close_on_exec(&closed.to_string_lossy());
     let error = Command::new(&program).args(args).exec();
     let name = quoted(program.as_encoded_bytes());
     let (exit, why) = match error.kind() {

@@ -1,0 +1,48 @@
+//! Which of the standard descriptors were closed when this process began.
+//!
+//! Rust's runtime opens `/dev/null` in place of a closed one before `main`, and nothing tells that one from a
+//! `/dev/null` that the caller has opened for reading and writing. So `src/bin/latch.rs` has [`note_closed`] run earlier.
+
+use std::os::fd::BorrowedFd;
+use std::sync::atomic::{AtomicU8, Ordering};
+
+use rustix::io::{Errno, FdFlags, fcntl_getfd, fcntl_setfd};
+use rustix::stdio::{stderr, stdin, stdout};
+
+/// One bit for each descriptor.
+static CLOSED: AtomicU8 = AtomicU8::new(0);
+
+const STDOUT: u8 = 1;
+
+fn standard() -> [(u8, BorrowedFd<'static>); 3] {
+    [(0, stdin()), (STDOUT, stdout()), (2, stderr())]
+}
+
+/// Looks at the standard descriptors. To be called before Rust's runtime starts: it uses nothing but system calls.
+pub extern "C" fn note_closed() {
+    for (number, fd) in standard() {
+        if fcntl_getfd(fd) == Err(Errno::BADF) {
+            CLOSED.fetch_or(1 << number, Ordering::Relaxed);
+        }
+    }
+}
+
+/// Whether standard output was closed.
+pub(crate) fn is_output_closed() -> bool {
+    CLOSED.load(Ordering::Relaxed) & (1 << STDOUT) != 0
+}
+
+/// Those that were closed, as a word for another `latch`, which has `/dev/null` there.
+pub(crate) fn word() -> String {
+    CLOSED.load(Ordering::Relaxed).to_string()
+}
+
+/// Has those of the word closed again in the program that this process becomes.
+pub(crate) fn close_on_exec(word: &str) {
+    let closed: u8 = word.parse().unwrap_or(0);
+    for (number, fd) in standard() {
+        if closed & (1 << number) != 0 {
+            let _ = fcntl_setfd(fd, FdFlags::CLOEXEC);
+        }
+    }
+}
