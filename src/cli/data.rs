@@ -10,11 +10,13 @@ use clap::{Arg, ArgMatches, Command};
 use serde_json::{Value, json};
 
 use super::Context;
-use super::args::{self, bytes_of, flag, key_of};
+use super::args::{self, Patience, bytes_of, flag, key_of};
 use super::connect::{Servers, fail, nonsense};
 use super::exit::{Exit, Fail};
 use super::output::json_text;
 use super::table::Entry;
+use super::waiting;
+use crate::client::Reply;
 use crate::wire::client::Told;
 use crate::wire::verbs::Verb;
 
@@ -144,11 +146,24 @@ fn ttl_of(matches: &ArgMatches) -> Option<String> {
     Some(format!("{}ms", ttl.as_millis()))
 }
 
-/// What is printed for an answer that is a number, a value or nothing.
+/// Asks, and prints the answer.
 fn ask(context: &Context, matches: &ArgMatches, verb: Verb, argument: &[u8]) -> Result<Exit, Fail> {
     let key = key_of(matches)?;
+    let is_silent = matches!(verb, Verb::Kset | Verb::Cset | Verb::Kdel | Verb::Kcas);
+    if context.output.json || !is_silent {
+        context.output.check()?;
+    }
     let client = Servers::of(matches)?.client()?;
     let reply = client.ask_verb(verb, key, argument).map_err(fail)?;
+    let (text, exit) = shown(context, key, &reply)?;
+    if !text.is_empty() {
+        context.output.raw(&text)?;
+    }
+    Ok(exit)
+}
+
+/// What is printed for an answer that is a number, a value or nothing.
+fn shown(context: &Context, key: &[u8], reply: &Reply) -> Result<(Vec<u8>, Exit), Fail> {
     let (text, value, exit) = match reply.told() {
         Told::Number(number) => (
             Some(number.to_string().into_bytes()),
@@ -161,15 +176,12 @@ fn ask(context: &Context, matches: &ArgMatches, verb: Verb, argument: &[u8]) -> 
         Told::Nothing | Told::TimedOut => (None, Value::Null, Exit::CONFLICT),
         _ => return Err(nonsense()),
     };
-    match (context.output.json, text) {
-        (true, _) => {
-            let answer = json!({"key": json_text(key), "value": value});
-            context.output.json(&answer)?;
-        }
-        (false, Some(text)) => context.output.value(&text)?,
-        (false, None) => {}
-    }
-    Ok(exit)
+    let text = match (context.output.json, text) {
+        (true, _) => format!("{}\n", json!({"key": json_text(key), "value": value})).into_bytes(),
+        (false, Some(text)) => context.output.value_line(&text),
+        (false, None) => Vec::new(),
+    };
+    Ok((text, exit))
 }
 
 fn get(context: &Context, matches: &ArgMatches) -> Result<Exit, Fail> {
@@ -250,19 +262,34 @@ fn push(context: &Context, matches: &ArgMatches) -> Result<Exit, Fail> {
     ask(context, matches, verb, &last)
 }
 
+/// A value that cannot be printed is put back where it was.
 fn pop(context: &Context, matches: &ArgMatches) -> Result<Exit, Fail> {
-    let right = matches.get_flag("right");
-    match matches.get_one::<Duration>("wait") {
-        None => {
-            let verb = if right { Verb::Rpop } else { Verb::Lpop };
-            ask(context, matches, verb, b"")
-        }
+    let key = key_of(matches)?;
+    context.output.check()?;
+    let client = Servers::of(matches)?.client()?;
+    let (pop, wait_for_one, put_back) = match matches.get_flag("right") {
+        true => (Verb::Rpop, Verb::Brpop, Verb::Rpush),
+        false => (Verb::Lpop, Verb::Blpop, Verb::Lpush),
+    };
+    let reply = match matches.get_one::<Duration>("wait") {
+        None => client.ask_verb(pop, key, b"").map_err(fail)?,
         Some(wait) => {
-            let verb = if right { Verb::Brpop } else { Verb::Blpop };
-            let wait = format!("{}ms", wait.as_millis());
-            ask(context, matches, verb, wait.as_bytes())
+            let ask = |wait: &str| client.ask_verb(wait_for_one, key, wait.as_bytes());
+            let reply = waiting::ask(Patience::For(*wait), waiting::has_done_nothing, ask);
+            reply.map_err(|error| waiting::ambiguous(error, "a value may have been taken"))?
         }
+    };
+    let (text, exit) = shown(context, key, &reply)?;
+    if let Err(mut failed) = context.output.must_be_read(&text) {
+        if let Told::Value(value) = reply.told() {
+            failed.message += match client.ask_verb(put_back, key, value) {
+                Ok(_) => ". The value was put back",
+                Err(_) => ". The value could not be put back, and is lost",
+            };
+        }
+        return Err(failed);
     }
+    Ok(exit)
 }
 
 fn len(context: &Context, matches: &ArgMatches) -> Result<Exit, Fail> {

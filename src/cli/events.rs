@@ -10,7 +10,7 @@ use clap::{Arg, ArgMatches, Command};
 use serde_json::{Value, json};
 
 use super::Context;
-use super::args::{self, Patience, bytes_of, flag, key_of};
+use super::args::{self, bytes_of, flag, key_of};
 use super::connect::{Servers, fail, nonsense, token};
 use super::exit::{Exit, Fail};
 use super::locks::acquire_and_print;
@@ -23,8 +23,6 @@ use crate::client::{self, Client, Piece, Session};
 use crate::wire::client::{News, Told, read_request};
 use crate::wire::verbs::Verb;
 
-/// The longest wait that the protocol can say.
-const FOREVER_S: &str = "9223372036";
 /// How long a cluster may be without a leader before nobody listens any more.
 const LEADERLESS: Duration = Duration::from_secs(60);
 /// How long one wait for news lasts. There is nothing else to do in between; it only has to end some time.
@@ -347,14 +345,12 @@ fn style(word: &str) -> Style {
 fn meet(_: &Context, matches: &ArgMatches) -> Result<Exit, Fail> {
     let key = key_of(matches)?;
     let count = matches.get_one::<u32>("COUNT").copied().unwrap_or(1);
-    let wait = match args::patience_of(matches) {
-        Patience::None => "0".to_owned(),
-        Patience::For(wait) => format!("{}ms", wait.as_millis()),
-        Patience::Forever => FOREVER_S.to_owned(),
-    };
     let client = Servers::of(matches)?.client()?;
-    let reply = client.ask_verb(Verb::Bwait, key, format!("{count} {wait}").as_bytes());
-    match reply.map_err(fail)?.told() {
+    let ask = |wait: &str| client.ask_verb(Verb::Bwait, key, format!("{count} {wait}").as_bytes());
+    let patience = args::patience_of(matches);
+    let reply = waiting::ask(patience, waiting::has_done_nothing, ask);
+    let reply = reply.map_err(|error| waiting::ambiguous(error, "the barrier may have opened"))?;
+    match reply.told() {
         Told::Done => Ok(Exit::OK),
         Told::TimedOut => Ok(args::conflict_exit(matches)),
         _ => Err(nonsense()),

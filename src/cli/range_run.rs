@@ -24,7 +24,7 @@ use super::supervise::signals::Signals;
 use super::supervise::warden::{Warden, monotonic, timespec};
 use super::supervise::{Ended, Job, Lock, Standing, supervise};
 use super::task::{self, Unfinished};
-use super::waiting::{Seen, WaitingLine, Watcher};
+use super::waiting::{self, Seen, WaitingLine, Watcher};
 use crate::client::{Client, Error, RangeHeld, Ranges, Reason, Sharing};
 use crate::wire::client::read_request;
 use crate::wire::verbs::Verb;
@@ -340,6 +340,9 @@ fn wait_for(
             }
             Err(Error::Busy { .. }) if !is_over() => {}
             Err(Error::Busy { .. }) => return Err(not_had(&client, &claim, patience)),
+            Err(error) if is_kept_for_others(&error) && is_over() => {
+                return Err(not_had(&client, &claim, patience));
+            }
             Err(error) if is_passing(&error) && !is_over() => loop {
                 pause(TRY_AGAIN_AFTER);
                 match claim.ranges(&client) {
@@ -375,13 +378,15 @@ fn open(servers: &Servers, claim: Claim, warden: &Warden) -> Result<(Claim, Clie
     }
 }
 
-/// What may be over when one asks again: a connection that broke, a server that ends.
-fn is_passing(error: &Error) -> bool {
-    match error {
-        Error::Down { .. } | Error::Unknown { .. } => true,
-        Error::Refused(refusal) => refusal.reason() == Reason::Draining,
-        _ => false,
-    }
+/// What may be over when one asks again: a connection that broke, a server that stops, starts or fails over. To ask
+/// again for bytes that are held changes nothing, so a lost answer is no harm.
+pub(crate) fn is_passing(error: &Error) -> bool {
+    waiting::has_done_nothing(error) || matches!(error, Error::Unknown { .. })
+}
+
+/// The bytes are kept for clients that held them before a restart.
+pub(crate) fn is_kept_for_others(error: &Error) -> bool {
+    matches!(error, Error::Refused(it) if matches!(it.reason(), Reason::Grace(_)))
 }
 
 fn not_had(client: &Client, claim: &Claim, patience: Patience) -> Fail {

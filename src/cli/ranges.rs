@@ -19,6 +19,7 @@ use super::output::{Style, Table, escaped, json_text, quoted};
 use super::range_run::{self, Claim};
 use super::supervise::warden::monotonic;
 use super::table::Entry;
+use super::waiting;
 use crate::client::{Client, Sharing};
 use crate::wire::client::Told;
 use crate::wire::verbs::Verb;
@@ -218,27 +219,35 @@ fn lock(_: &Context, matches: &ArgMatches) -> Result<Exit, Fail> {
     }
 }
 
-/// Asks again while our patience lasts: a server lets nobody wait for longer than its `--max-range-wait`.
+/// Asks again while our patience lasts: a server bounds every wait by its `--max-range-wait`. To ask again for bytes
+/// that are held changes nothing.
 fn lock_for_client(matches: &ArgMatches) -> Result<Exit, Fail> {
     let (client, resource) = (client_of(matches)?, resource_of(matches)?);
-    let patience = args::patience_of(matches);
     let began = monotonic();
     loop {
-        let wait = match patience {
-            Patience::None => "0".to_owned(),
+        let patience = match args::patience_of(matches) {
             Patience::For(wait) => {
-                let left = began.saturating_add(wait).saturating_sub(monotonic());
-                format!("{}ms", left.as_millis())
+                Patience::For(began.saturating_add(wait).saturating_sub(monotonic()))
             }
-            Patience::Forever => "9223372036".to_owned(),
+            patience => patience,
         };
-        let fields = format!("{} {} {wait}", mode(matches), bytes(matches));
-        let asked = client.ask_verb(Verb::RangeLock, resource, &with_owner(matches, &fields));
-        match asked.map_err(fail)?.told() {
-            Told::Done => return Ok(Exit::OK),
-            Told::TimedOut if wait != "0" && wait != "0ms" => {}
-            Told::TimedOut => return Ok(args::conflict_exit(matches)),
-            _ => return Err(nonsense()),
+        let is_over = matches!(patience, Patience::None | Patience::For(Duration::ZERO));
+        let asked = waiting::ask(patience, range_run::is_passing, |wait| {
+            let fields = format!("{} {} {wait}", mode(matches), bytes(matches));
+            client.ask_verb(Verb::RangeLock, resource, &with_owner(matches, &fields))
+        });
+        match asked {
+            Ok(reply) => match reply.told() {
+                Told::Done => return Ok(Exit::OK),
+                Told::TimedOut if !is_over => {}
+                Told::TimedOut => return Ok(args::conflict_exit(matches)),
+                _ => return Err(nonsense()),
+            },
+            // The bytes are kept for another client, which may have them back.
+            Err(error) if range_run::is_kept_for_others(&error) => {
+                return Ok(args::conflict_exit(matches));
+            }
+            Err(error) => return Err(fail(error)),
         }
     }
 }

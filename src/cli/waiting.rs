@@ -7,11 +7,14 @@ use std::io::{self, IsTerminal, Write};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use super::args::Patience;
+use super::connect::fail;
 use super::duration::short;
+use super::exit::{Exit, Fail};
 use super::output::{cut, escaped, quoted};
 use super::supervise::warden::{monotonic, timespec};
 use super::task;
-use crate::client::Who;
+use crate::client::{Error, Reason, Reply, Who};
 
 /// How long we wait before we say so: what is had at once flickers otherwise.
 const SAID_AFTER: Duration = Duration::from_millis(150);
@@ -19,6 +22,9 @@ const SAID_AFTER: Duration = Duration::from_millis(150);
 pub(crate) const EVERY: Duration = Duration::from_secs(1);
 const EVERY_AT_FIRST: Duration = Duration::from_millis(100);
 const AT_FIRST: Duration = Duration::from_secs(1);
+
+/// The longest wait that the protocol can say.
+const FOREVER_S: &str = "9223372036";
 
 /// A line that is there or is not.
 pub(crate) struct WaitingLine {
@@ -146,6 +152,62 @@ fn watch(mut look: Look, found: &Mutex<Option<Seen>>) {
             *locked(found) = seen;
         }
         let _ = rustix::event::poll(&mut [], Some(&timespec(pause)));
+    }
+}
+
+/// How long after a server could not be asked it is asked again.
+const ASK_AGAIN_AFTER: Duration = Duration::from_millis(200);
+
+/// Asks for something that the server has wait, and goes on through its restart or a failover: after an error that
+/// passes it asks again, for the rest of the time. A server that cannot be reached at first is not waited for.
+pub(crate) fn ask(
+    patience: Patience,
+    passes: impl Fn(&Error) -> bool,
+    ask: impl Fn(&str) -> Result<Reply, Error>,
+) -> Result<Reply, Error> {
+    let end = match patience {
+        Patience::None => Some(Duration::ZERO),
+        Patience::For(wait) => Some(monotonic().saturating_add(wait)),
+        Patience::Forever => None,
+    };
+    let left = || end.map(|end| end.saturating_sub(monotonic()));
+    let mut is_first = true;
+    loop {
+        let wait = left().map_or_else(
+            || FOREVER_S.to_owned(),
+            |left| format!("{}ms", left.as_millis()),
+        );
+        match ask(&wait) {
+            Err(error @ Error::Down { .. }) if is_first => return Err(error),
+            Err(error) if passes(&error) && left() != Some(Duration::ZERO) => {
+                is_first = false;
+                let _ = rustix::event::poll(&mut [], Some(&timespec(ASK_AGAIN_AFTER)));
+            }
+            result => return result,
+        }
+    }
+}
+
+/// Whether a request that failed so has surely done nothing, and may succeed later: the server is not there, stops, or
+/// keeps the bytes for clients from before its restart.
+pub(crate) fn has_done_nothing(error: &Error) -> bool {
+    match error {
+        Error::Down { .. } => true,
+        Error::Refused(refusal) => {
+            matches!(refusal.reason(), Reason::Draining | Reason::Grace(_))
+        }
+        _ => false,
+    }
+}
+
+/// The error of a request that cannot be asked again, since its answer may be the one that was lost.
+pub(crate) fn ambiguous(error: Error, what: &str) -> Fail {
+    match error {
+        Error::Unknown { .. } => {
+            let said = escaped(error.to_string().as_bytes());
+            Fail::new(Exit::UNREACHABLE, format!("{said}. Before that {what}"))
+        }
+        error => fail(error),
     }
 }
 

@@ -294,13 +294,137 @@ fn what_is_acquired_and_not_told_is_let_go() {
             let output = command.spawn().unwrap().wait_with_output().unwrap();
             let err = String::from_utf8_lossy(&output.stderr).into_owned();
             assert_eq!(output.status.code(), Some(74), "{verb} {redirected}: {err}");
-            assert!(err.contains("let go"), "{verb} {redirected}: {err}");
+            // A closed output is seen before the lock is asked for.
+            let word = if redirected.is_empty() {
+                "let go"
+            } else {
+                "closed"
+            };
+            assert!(err.contains(word), "{verb} {redirected}: {err}");
             expect(&daemon, 1, &["who", "k"]);
         }
     }
-    // Whoever throws it away means it.
-    let mut command = latch_at(&daemon, &["acquire", "k"]);
-    command.stdout(std::process::Stdio::null());
-    assert_eq!(command.status().unwrap().code(), Some(0));
-    expect(&daemon, 0, &["who", "k"]);
+    // `/dev/null` is no closed output, however it was opened.
+    for (key, null) in [("k", std::process::Stdio::null()), ("j", null_for_both())] {
+        let mut command = latch_at(&daemon, &["acquire", key]);
+        command.stdout(null);
+        assert_eq!(command.status().unwrap().code(), Some(0));
+        expect(&daemon, 0, &["who", key]);
+    }
+}
+
+/// `/dev/null` for reading and writing, as daemons and Python's `subprocess.DEVNULL` have it.
+fn null_for_both() -> std::process::Stdio {
+    let null = fs::OpenOptions::new()
+        .read(true)
+        .write(true)
+        .open("/dev/null");
+    null.unwrap().into()
+}
+
+/// What `latch` comes to with this output, and what it says.
+fn with_output(daemon: &Daemon, out: std::process::Stdio, line: &str) -> (Option<i32>, String) {
+    let mut command = crate::latch::plain("sh");
+    let script = format!("exec {} {line}", crate::latch::program());
+    command.args(["-c", &script]).stdout(out);
+    command.env("LATCH_SERVER", daemon.address().to_string());
+    command.stderr(std::process::Stdio::piped());
+    let output = command.spawn().unwrap().wait_with_output().unwrap();
+    let err = String::from_utf8_lossy(&output.stderr).into_owned();
+    (output.status.code(), err)
+}
+
+#[test]
+fn value_that_cannot_be_printed_stays_in_its_list() {
+    let daemon = Daemon::start(&[]);
+    let (read, broken) = std::io::pipe().unwrap();
+    drop(read);
+    expect(&daemon, 0, &["push", "l", "a", "b"]);
+    for (line, value) in [
+        ("pop l", "a"),
+        ("pop -w 1 l", "a"),
+        ("pop --right l", "b"),
+        ("--json pop l", "a"),
+    ] {
+        for (out, redirected, word) in [
+            (
+                fs::OpenOptions::new()
+                    .write(true)
+                    .open("/dev/full")
+                    .unwrap()
+                    .into(),
+                "",
+                "put back",
+            ),
+            (broken.try_clone().unwrap().into(), "", "put back"),
+            (std::process::Stdio::piped(), ">&-", "closed"),
+        ] {
+            let line = format!("{line} {redirected}");
+            let (code, err) = with_output(&daemon, out, &line);
+            assert_eq!(code, Some(74), "{line}: {err}");
+            assert!(err.contains(word), "{line}: {err}");
+            assert_eq!(expect(&daemon, 0, &["len", "l"]), "2", "{line}");
+        }
+        let side = if value == "b" { "--right" } else { "--wait=0" };
+        let first = expect(&daemon, 0, &["pop", side, "l"]);
+        assert_eq!(first, value, "{line}: where it was");
+        let put = if value == "b" {
+            &["push", "l", "b"][..]
+        } else {
+            &["push", "--left", "l", "a"]
+        };
+        expect(&daemon, 0, put);
+    }
+    // `/dev/null` is what it says.
+    let (code, err) = with_output(&daemon, null_for_both(), "pop l");
+    assert_eq!(code, Some(0), "{err}");
+    assert_eq!(expect(&daemon, 0, &["len", "l"]), "1");
+}
+
+#[test]
+fn closed_output_is_74_and_nothing_is_done() {
+    let daemon = Daemon::start(&[]);
+    for line in [
+        "incr c >&-",
+        "push l v >&-",
+        "ls >&-",
+        "help >&-",
+        "--json set k v >&-",
+    ] {
+        let (code, err) = with_output(&daemon, std::process::Stdio::piped(), line);
+        assert_eq!(code, Some(74), "{line}: {err}");
+        assert!(err.contains("it is closed"), "{line}: {err}");
+    }
+    assert_eq!(expect(&daemon, 0, &["incr", "c"]), "1");
+    assert_eq!(expect(&daemon, 0, &["len", "l"]), "0");
+    expect(&daemon, 1, &["get", "k"]);
+    // A command that prints nothing needs no output.
+    let (code, err) = with_output(&daemon, std::process::Stdio::piped(), "set k v >&-");
+    assert_eq!(code, Some(0), "{err}");
+}
+
+#[test]
+fn daemon_says_that_its_output_cannot_be_written() {
+    let dir = tempfile::tempdir().unwrap();
+    let data = dir.path().join("data");
+    let mut command = crate::vocabulary::latchd();
+    command.args(["--port", "0", "--data-dir"]).arg(&data);
+    drop(Daemon::serve(command));
+    let data = data.to_str().unwrap();
+    for words in [
+        &["--man"][..],
+        &["--help"],
+        &["--version"],
+        &["--check-config"],
+        &["--inspect", data],
+    ] {
+        let full = fs::OpenOptions::new().write(true).open("/dev/full");
+        let mut command = crate::vocabulary::latchd();
+        command.args(words).stdout(full.unwrap());
+        command.stderr(std::process::Stdio::piped());
+        let output = command.spawn().unwrap().wait_with_output().unwrap();
+        let err = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(74), "{words:?}: {err}");
+        assert!(err.contains("standard output"), "{words:?}: {err}");
+    }
 }

@@ -289,6 +289,55 @@ fn whoever_waits_waits_for_a_server_that_is_stopped_and_started() {
     assert_eq!(run.code(), Some(0));
 }
 
+#[test]
+fn every_wait_goes_on_when_the_server_is_stopped_and_started() {
+    let dir = tempfile::tempdir().unwrap();
+    let socket = dir.path().join("s");
+    let mut daemon = Daemon::start_at(&socket, &[]);
+    let mut client = daemon.connect();
+    let server = format!("unix:{}", socket.display());
+    let start = |words: &[&str]| Run::start(latch(&[&["--server", &server], words].concat()));
+    let mut pop = start(&["pop", "-w", "10m", "l"]);
+    let mut barrier = start(&["barrier", "b", "2"]);
+    client.lock("k", "0 60");
+    let mut acquire = start(&["acquire", "k"]);
+    client.wait_for_waiters("k", 1);
+    wait_until("the others wait", || {
+        let stats: Value = serde_json::from_str(&client.ask("stats _ _")[3..]).unwrap();
+        stats["lists"][0]["pop_waiters"] == 1 && stats["barriers"][0]["participants"] == 1
+    });
+    daemon.signal(Signal::TERM);
+    daemon.wait_for_log("shutting down");
+    drop(client);
+    assert_eq!(daemon.wait_for_exit().0, 0);
+    let daemon = Daemon::start_at(&socket, &[]);
+    expect(&daemon, 0, &["push", "l", "v"]);
+    assert_eq!(pop.line(), "v");
+    assert_eq!(pop.code(), Some(0));
+    expect(&daemon, 0, &["barrier", "b", "2"]);
+    assert_eq!(barrier.code(), Some(0));
+    assert_eq!(acquire.line().split(' ').count(), 2);
+    assert_eq!(acquire.code(), Some(0));
+}
+
+/// The answer may have been on its way, so nobody here knows whether a value was taken.
+#[test]
+fn pop_ends_when_its_connection_breaks() {
+    let daemon = Daemon::start(&[]);
+    let mut command = latch_at(&daemon, &["pop", "-w", "10m", "l"]);
+    command.stderr(Stdio::piped());
+    let mut client = daemon.connect();
+    let child = command.spawn().unwrap();
+    wait_until("it waits", || {
+        client.ask("stats _ _").contains("\"pop_waiters\":1")
+    });
+    drop(daemon); // kill -9
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(69));
+    let err = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(err.contains("a value may have been taken"), "{err}");
+}
+
 /// It was granted and over while nobody could hear of it: nothing has run, so nothing is lost.
 #[test]
 fn whoever_is_stopped_while_it_waits_asks_again() {

@@ -209,6 +209,53 @@ fn a_server_that_is_started_anew_is_waited_for() {
     assert_eq!(run.code(), Some(0));
 }
 
+#[test]
+fn waiters_go_on_through_a_restart_and_its_grace_period() {
+    let dir = tempfile::tempdir().unwrap();
+    let data = dir.path().join("data").to_str().unwrap().to_owned();
+    let socket = dir.path().join("s");
+    let start = || {
+        let mut command = latchd();
+        command.args(["--port", "0", "--grace-period", "3", "--data-dir", &data]);
+        command.arg("--unix-socket").arg(&socket);
+        Daemon::serve(command)
+    };
+    let daemon = start();
+    let mut client = daemon.connect();
+    assert_eq!(client.ask("attach gw/1 1 s3cret"), "ok 1 new");
+    assert_eq!(client.ask("rangelock f ex 0 100 0"), "ok");
+    let server = format!("unix:{}", socket.display());
+    let mut command = lock(&[], "echo got it");
+    command.env("LATCH_SERVER", &server);
+    let mut run = Run::start(command);
+    let of_client = |options: &[&str]| {
+        let words = [
+            &["range", "lock", "--client", "gw/2"],
+            options,
+            &["f", "50", "1"],
+        ]
+        .concat();
+        let mut command = latch(&words);
+        command
+            .env("LATCH_SERVER", &server)
+            .env("LATCH_CLIENT_SECRET", "s3cret");
+        command
+    };
+    let mut for_client = Run::start(of_client(&[]));
+    wait_until("both wait", || listed(&mut client)["waiter_count"] == 2);
+    drop(daemon); // kill -9
+    let daemon = start();
+    let mut client = daemon.connect();
+    assert_eq!(listed(&mut client)["locks"][0]["pending"], true);
+    let mut once = lock(&["-n"], "true");
+    once.env("LATCH_SERVER", &server);
+    assert_eq!(said(once).code, Some(1), "the bytes are another client's");
+    assert_eq!(said(of_client(&["-w", "100ms", "-E", "9"])).code, Some(9));
+    assert_eq!(run.line(), "got it");
+    assert_eq!(run.code(), Some(0));
+    assert_eq!(for_client.code(), Some(0));
+}
+
 /// A token may be good for some names only, and then a client has to be called so as well.
 #[test]
 fn a_token_that_is_good_for_some_names_locks_their_bytes() {
