@@ -14,6 +14,7 @@ use super::table::Entry;
 use crate::client::Client;
 use crate::wire::client::Told;
 use crate::wire::command;
+use crate::wire::verbs::Verb;
 
 const LS: &str = "\
 In a pattern * is any characters and ? is any one. Elsewhere than on a terminal each
@@ -192,11 +193,22 @@ fn list(context: &Context, matches: &ArgMatches) -> Result<Exit, Fail> {
     let pattern = args::bytes_of(matches, "PATTERN");
     let all = matches.get_flag("all");
     let (mut found, mut more) = (Vec::new(), false);
+    let name = pattern.filter(|it| !it.iter().any(|byte| matches!(byte, b'*' | b'?')));
+    if let Some(key) = name {
+        args::check_key(key)?;
+        found = rows_of(&client, key, all)?;
+    }
     for index in 0..client.servers().len() {
         let stats = stats(&client, index)?;
-        more |= is_cut_short(&stats);
+        more |= name.is_none() && is_cut_short(&stats, all);
+        let is_known = |row: &Row| found.iter().any(|it| it.kind == row.kind);
+        let rows = rows(&stats, all).into_iter();
+        let rows: Vec<Row> = match name {
+            Some(_) => rows.filter(|row| !is_known(row)).collect(),
+            None => rows.collect(),
+        };
         let wanted = |row: &Row| pattern.is_none_or(|it| is_like(it, row.key.as_bytes()));
-        found.extend(rows(&stats, all).into_iter().filter(wanted));
+        found.extend(rows.into_iter().filter(wanted));
     }
     if context.output.json {
         let rows = found.iter().map(|row| {
@@ -222,19 +234,78 @@ fn list(context: &Context, matches: &ArgMatches) -> Result<Exit, Fail> {
         }
     }
     if more {
-        eprintln!("latch: there is more: a server lists 1,000 of each kind");
+        eprintln!(
+            "latch: there is more: a server lists 1,000 of each kind. A key that is named is found in any case"
+        );
     }
     Ok(Exit::OK)
 }
 
 /// Whether there is more than the server lists.
-fn is_cut_short(stats: &Value) -> bool {
-    ["locks", "semaphores", "rw_locks"].iter().any(|name| {
+fn is_cut_short(stats: &Value, all: bool) -> bool {
+    let in_use = ["locks", "semaphores", "rw_locks"];
+    let rest = [
+        "idle_locks",
+        "idle_semaphores",
+        "idle_rw_locks",
+        "counters",
+        "kv_entries",
+        "lists",
+        "barriers",
+    ];
+    let rest = rest.iter().filter(|_| all);
+    in_use.iter().chain(rest).any(|name| {
         let listed = stats[name].as_array().map_or(0, Vec::len) as u64;
-        stats["totals"][name]
-            .as_u64()
-            .is_some_and(|all| all > listed)
+        let total = stats["totals"][name].as_u64();
+        total.is_some_and(|total| total > listed)
     })
+}
+
+/// The rows of one key by name, also where the server's list leaves it out.
+fn rows_of(client: &Client, key: &[u8], all: bool) -> Result<Vec<Row>, Fail> {
+    let row = |kind| Row {
+        key: String::from_utf8_lossy(key).into_owned(),
+        kind,
+        ..Row::default()
+    };
+    let mut rows = Vec::new();
+    let who = client.who(key).map_err(fail)?;
+    let kinds = ["lock", "semaphore", "rw_lock"];
+    let kind = kinds.into_iter().find(|it| who.kind.as_deref() == Some(it));
+    let is_used = who.holder_count + who.waiter_count > 0;
+    if let Some(kind) = kind.filter(|_| all || is_used) {
+        let first = who.holders.first();
+        let name = first.and_then(|it| [&it.name, &it.address].into_iter().flatten().next());
+        rows.push(Row {
+            holders: who.holder_count,
+            waiters: who.waiter_count,
+            lease_left_s: first.map(|it| it.lease_left_s).filter(|_| kind == "lock"),
+            holder: name.cloned().unwrap_or_default(),
+            ..row(kind)
+        });
+    }
+    for (verb, kind) in [
+        (Verb::Get, "counter"),
+        (Verb::Kget, "value"),
+        (Verb::Llen, "list"),
+    ] {
+        let reply = match all {
+            true => client.ask_verb(verb, key, b"").map_err(fail)?,
+            false => break,
+        };
+        let detail = match reply.told() {
+            Told::Number(0) => continue, // that is what there is where there is nothing
+            Told::Number(count) if kind == "list" => format!("{count} values"),
+            Told::Number(count) => count.to_string(),
+            Told::Value(value) => format!("{} bytes", value.len()),
+            _ => continue,
+        };
+        rows.push(Row {
+            detail,
+            ..row(kind)
+        });
+    }
+    Ok(rows)
 }
 
 /// A row as it is shown.

@@ -408,3 +408,46 @@ fn several_servers_share_the_keys() {
     }
     assert_eq!(watcher.rest().lines().count(), 4, "from both of them");
 }
+
+/// A server lists 1,000 of each kind. What is left out is told, and found by its name.
+#[test]
+fn keys_beyond_the_list_are_told_of_and_found_by_name() {
+    let daemon = Daemon::start(&[]);
+    let mut client = daemon.connect();
+    for number in 0..1_001 {
+        assert_eq!(client.ask(&format!("kset v{number} x")), "ok");
+    }
+    let ls = said(latch_at(&daemon, &["ls", "--all"]));
+    assert_eq!(ls.code, Some(0));
+    assert!(ls.err.contains("there is more"), "{}", ls.err);
+    let is_listed = |name: &String| ls.out.contains(&format!("{name}\t"));
+    let left_out = (0..1_001)
+        .map(|it| format!("v{it}"))
+        .find(|it| !is_listed(it));
+    let left_out = left_out.unwrap();
+    let found = expect(&daemon, 0, &["ls", "--all", &left_out]);
+    assert_eq!(found, format!("{left_out}\tvalue\t0\t0\t-\t1 bytes"));
+    assert_eq!(
+        expect(&daemon, 0, &["ls", &left_out]),
+        "",
+        "nobody holds it"
+    );
+    assert_eq!(
+        said(latch_at(&daemon, &["ls"])).err,
+        "",
+        "all of it is listed"
+    );
+    // An idle read-write lock is in no list.
+    expect(&daemon, 0, &["run", "-s", "rw", "--", "true"]);
+    assert_eq!(
+        expect(&daemon, 0, &["ls", "--all", "rw"]),
+        "rw\trw_lock\t0\t0\t-"
+    );
+    expect(&daemon, 0, &["incr", "rw", "7"]);
+    expect(&daemon, 0, &["push", "rw", "a", "b"]);
+    let all = expect(&daemon, 0, &["ls", "--all", "rw"]);
+    assert_eq!(
+        all,
+        "rw\trw_lock\t0\t0\t-\t\nrw\tcounter\t0\t0\t-\t7\nrw\tlist\t0\t0\t-\t2 values"
+    );
+}
