@@ -534,6 +534,8 @@ pub(super) fn poll_until(events: &mut [PollFd<'_>], at: Option<Duration>) {
 mod tests {
     use std::sync::Mutex;
 
+    use rustix::process::Pid;
+
     use super::*;
 
     #[test]
