@@ -12,10 +12,11 @@ use rustix::stdio::{stderr, stdin, stdout};
 /// One bit for each descriptor.
 static CLOSED: AtomicU8 = AtomicU8::new(0);
 
+const STDIN: u8 = 0;
 const STDOUT: u8 = 1;
 
 fn standard() -> [(u8, BorrowedFd<'static>); 3] {
-    [(0, stdin()), (STDOUT, stdout()), (2, stderr())]
+    [(STDIN, stdin()), (STDOUT, stdout()), (2, stderr())]
 }
 
 /// Looks at the standard descriptors. To be called before Rust's runtime starts: it uses nothing but system calls.
@@ -27,9 +28,18 @@ pub extern "C" fn note_closed() {
     }
 }
 
+/// Whether standard input was closed.
+pub(crate) fn is_input_closed() -> bool {
+    is_closed(STDIN)
+}
+
 /// Whether standard output was closed.
 pub(crate) fn is_output_closed() -> bool {
-    CLOSED.load(Ordering::Relaxed) & (1 << STDOUT) != 0
+    is_closed(STDOUT)
+}
+
+fn is_closed(number: u8) -> bool {
+    CLOSED.load(Ordering::Relaxed) & (1 << number) != 0
 }
 
 /// Those that were closed, as a word for another `latch`, which has `/dev/null` there.

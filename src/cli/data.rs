@@ -9,13 +9,12 @@ use std::time::Duration;
 use clap::{Arg, ArgMatches, Command};
 use serde_json::{Value, json};
 
-use super::Context;
 use super::args::{self, Patience, bytes_of, flag, key_of};
 use super::connect::{Servers, fail, nonsense};
 use super::exit::{Exit, Fail};
 use super::output::json_text;
 use super::table::Entry;
-use super::waiting;
+use super::{Context, closed, waiting};
 use crate::client::Reply;
 use crate::wire::client::Told;
 use crate::wire::verbs::Verb;
@@ -130,6 +129,9 @@ fn amount() -> Arg {
 fn input(text: &[u8]) -> Result<Vec<u8>, Fail> {
     if text != b"-" {
         return Ok(text.to_vec());
+    }
+    if closed::is_input_closed() {
+        return Err(Fail::system("read standard input", "it is closed"));
     }
     let mut bytes = Vec::new();
     // More than a server takes is enough to be refused.

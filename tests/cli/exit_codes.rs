@@ -398,6 +398,11 @@ fn closed_output_is_74_and_nothing_is_done() {
     assert_eq!(expect(&daemon, 0, &["incr", "c"]), "1");
     assert_eq!(expect(&daemon, 0, &["len", "l"]), "0");
     expect(&daemon, 1, &["get", "k"]);
+    // Nor is a closed input an empty value.
+    let (code, err) = with_output(&daemon, std::process::Stdio::piped(), "set k - <&-");
+    assert_eq!(code, Some(70), "{err}");
+    assert!(err.contains("it is closed"), "{err}");
+    expect(&daemon, 1, &["get", "k"]);
     // A command that prints nothing needs no output.
     let (code, err) = with_output(&daemon, std::process::Stdio::piped(), "set k v >&-");
     assert_eq!(code, Some(0), "{err}");
