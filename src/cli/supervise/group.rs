@@ -203,15 +203,16 @@ mod tests {
     /// The system does not reuse a number while its group exists.
     #[test]
     fn group_whose_number_is_reused_is_gone() {
-        let ours = Group::of(rustix::process::getpgrp());
-        assert_ne!(ours.members(), Members::Gone);
-        let reused = Group {
-            started: ours.started + 1,
-            ..ours
-        };
-        assert_eq!(reused.members(), Members::Gone);
-        let unknown = Group { started: 0, ..ours };
-        assert_ne!(unknown.members(), Members::Gone);
+        let (mut child, group) = start("read line");
+        let leader = group.leader();
+        assert_eq!(group.members(), Members::Living(leader));
+        let started = group.started + 1;
+        assert_eq!(Group { leader, started }.members(), Members::Gone);
+        let started = 0; // it could not be read
+        let unknown = Group { leader, started };
+        assert_eq!(unknown.members(), Members::Living(leader));
+        drop(child.stdin.take());
+        child.wait().expect("it is our child");
     }
 
     #[test]
