@@ -1,15 +1,20 @@
 //! Accepting connections: how many in one turn, and what happens when descriptors run out (EMFILE).
 //!
+//! Connections never take the last descriptors: the journal, the log and files that are read again
+//! need some, too.
+//!
 //! A connection that is not accepted yet waits in the listener's backlog, which the kernel keeps,
 //! so a pause in accepting loses nobody. An outage is reported once when it begins and once when it
 //! is over, however many attempts lie between. The reactor says when to accept: at the end of its
 //! turn.
 
 use std::io::{self, ErrorKind};
+use std::os::fd::RawFd;
 
 use log::{error, info, warn};
 use mio::{Interest, Registry};
 use rustix::io::Errno;
+use rustix::process::{Resource, getrlimit};
 
 use super::reactor::token;
 use super::{Listener, Stream};
@@ -23,6 +28,50 @@ const ACCEPTS_PER_TURN_MAX: u32 = 128;
 /// How long accepting pauses when descriptors have run out: doubled up to the second figure.
 const ACCEPT_PAUSE_MIN: Millis = Millis(5);
 const ACCEPT_PAUSE_MAX: Millis = Millis(1_000);
+
+/// Descriptors that connections leave to files, but at most an eighth of the limit. The journal
+/// opens up to four: the next segment, the spare, and two for a compaction.
+const RESERVED_DESCRIPTORS: u64 = 16;
+
+/// How far connections may use descriptors. The kernel gives out the lowest number that is free, so
+/// the number of a new connection says how many are in use.
+pub(super) struct Descriptors {
+    /// Connections have numbers below this one.
+    end: u64,
+    /// The last number below it may be in use.
+    is_short: bool,
+}
+
+impl Descriptors {
+    pub(super) fn new() -> Self {
+        Self {
+            end: 0,
+            is_short: false,
+        }
+    }
+
+    /// Looks how many there are: the limit can be changed from outside.
+    pub(super) fn look(&mut self) {
+        let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+        self.end = limit - RESERVED_DESCRIPTORS.min(limit / 8);
+    }
+
+    /// A connection has this number.
+    fn note(&mut self, number: RawFd) {
+        self.is_short = number as u64 + 1 >= self.end;
+    }
+
+    /// Whether another connection may be accepted.
+    fn check(&mut self, listener: &Listener) -> io::Result<()> {
+        if self.is_short {
+            self.is_short = listener.lowest_free_descriptor()? as u64 >= self.end;
+        }
+        match self.is_short {
+            true => Err(Errno::MFILE.into()),
+            false => Ok(()),
+        }
+    }
+}
 
 /// A listener, and whether and when to accept from it.
 pub(super) struct Acceptor {
@@ -65,13 +114,16 @@ impl Acceptor {
         now: Nanos,
         server: &mut Server<Stream, S>,
         registry: &Registry,
+        descriptors: &mut Descriptors,
     ) {
         let memory = server.transport_memory();
         let mut accepts_left = ACCEPTS_PER_TURN_MAX;
         while self.ready && self.not_before <= now && accepts_left > 0 {
             accepts_left -= 1;
-            match self.listener.accept(&memory) {
-                Ok(stream) => {
+            let checked = descriptors.check(&self.listener);
+            match checked.and_then(|()| self.listener.accept(&memory)) {
+                Ok((stream, number)) => {
+                    descriptors.note(number);
                     self.pause = ACCEPT_PAUSE_MIN;
                     hand_over(stream, self.listener.door(), now, server, registry);
                 }

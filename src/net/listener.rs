@@ -9,6 +9,7 @@ use std::fmt;
 use std::fs;
 use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
+use std::os::fd::{AsFd, AsRawFd, RawFd};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
@@ -17,6 +18,7 @@ use std::time::Duration;
 use mio::event::Source;
 use mio::net::{TcpListener, UnixListener};
 use mio::{Interest, Registry, Token};
+use rustix::io::fcntl_dupfd_cloexec;
 use socket2::{Domain, Protocol, SockAddr, SockRef, TcpKeepalive, Type};
 
 use super::lock_file::lock_of;
@@ -178,29 +180,44 @@ impl Listener {
         Ok(Self::new(door, kind))
     }
 
-    /// Accepts the next peer. What its connection keeps is counted in `memory`.
+    /// Accepts the next peer, and says the number of its descriptor. What its connection keeps is
+    /// counted in `memory`.
     ///
     /// # Errors
     /// `WouldBlock` when nobody is waiting; otherwise what the kernel says.
     #[cfg(feature = "tls")]
-    pub fn accept(&self, memory: &TransportMemory) -> io::Result<Stream> {
+    pub fn accept(&self, memory: &TransportMemory) -> io::Result<(Stream, RawFd)> {
         let socket = self.accept_socket()?;
-        Ok(match &self.offer {
+        let number = socket.as_raw_fd();
+        let stream = match &self.offer {
             None => Stream::Plain(socket),
             Some(offer) => {
                 let terms = offer.terms(self.door);
                 Stream::Tls(Box::new(Tls::new(socket, terms, memory.clone())))
             }
-        })
+        };
+        Ok((stream, number))
     }
 
-    /// Accepts the next peer. A socket keeps nothing that would have to be counted.
+    /// Accepts the next peer, and says the number of its descriptor. A socket keeps nothing that
+    /// counts.
     ///
     /// # Errors
     /// `WouldBlock` when nobody is waiting; otherwise what the kernel says.
     #[cfg(not(feature = "tls"))]
-    pub fn accept(&self, _memory: &TransportMemory) -> io::Result<Stream> {
-        self.accept_socket()
+    pub fn accept(&self, _memory: &TransportMemory) -> io::Result<(Stream, RawFd)> {
+        let socket = self.accept_socket()?;
+        let number = socket.as_raw_fd();
+        Ok((socket, number))
+    }
+
+    /// The number that the next descriptor of this process will have.
+    pub(super) fn lowest_free_descriptor(&self) -> io::Result<RawFd> {
+        let listener = match &self.kind {
+            ListenerKind::Tcp(listener) => listener.as_fd(),
+            ListenerKind::Unix(socket) => socket.listener.as_fd(),
+        };
+        Ok(fcntl_dupfd_cloexec(listener, 0)?.as_raw_fd())
     }
 
     fn accept_socket(&self) -> io::Result<Socket> {

@@ -18,7 +18,7 @@ use mio::{Events, Interest, Poll, Token, Waker};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1};
 use signal_hook_mio::v1_0::Signals;
 
-use super::accept::Acceptor;
+use super::accept::{Acceptor, Descriptors};
 use super::{Clock, Listener, Stream};
 use crate::base::{ConnId, Millis, Nanos};
 use crate::server::{Event, Readiness, Server};
@@ -47,6 +47,7 @@ pub struct Reactor<S = Memory> {
     events: Events,
     server: Server<Stream, S>,
     acceptors: Vec<Acceptor>,
+    descriptors: Descriptors,
     signals: Option<Signals>,
     remote: Remote,
     clock: Clock,
@@ -199,6 +200,7 @@ impl<S: Store> Reactor<S> {
             events: Events::with_capacity(EVENTS_PER_TURN_MAX),
             server,
             acceptors,
+            descriptors: Descriptors::new(),
             signals: None,
             remote: Remote {
                 waker,
@@ -426,8 +428,10 @@ impl<S: Store> Reactor<S> {
             return; // and save the look at the clock
         }
         let now = self.clock.now();
+        self.descriptors.look();
         for acceptor in &mut self.acceptors {
-            acceptor.accept(now, &mut self.server, self.poll.registry());
+            let (server, registry) = (&mut self.server, self.poll.registry());
+            acceptor.accept(now, server, registry, &mut self.descriptors);
         }
     }
 
