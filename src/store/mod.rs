@@ -89,6 +89,11 @@ pub trait Store {
     /// this one.
     fn stay_in_doubt(&mut self) {}
 
+    /// While changes that need room are refused: how many bytes have to become free, 0 if unknown.
+    fn missing_bytes(&self) -> u64 {
+        0
+    }
+
     /// Ends in order: waits until everything is kept, and writes that it ended. The very last call.
     ///
     /// # Errors

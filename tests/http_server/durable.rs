@@ -80,9 +80,15 @@ fn every_refusal_for_want_of_room_on_disk_is_counted() {
     world.say(http, "POST /v1/lists/q/push {\"value\":\"v\"}");
     keep_all(&mut world, &store);
     assert_eq!(world.answer(http).status, 200);
+    assert_eq!(world.ask(http, "GET /readyz").body, "{\"status\":\"ok\"}\n");
     store.0.borrow_mut().progress.is_full = true;
     store.0.borrow_mut().is_behind = true;
     world.settle();
+    for probe in ["GET /readyz", "GET /ready"] {
+        let answer = world.ask(http, probe);
+        assert_eq!(answer.status, 200, "holders renew and release");
+        assert_eq!(answer.body, "{\"status\":\"degraded\"}\n");
+    }
     // A value that was popped and could not be sent would come back.
     assert_eq!(world.pipes.ask(line, "lpop q"), "error_storage\n");
     assert_eq!(world.ask(http, "POST /v1/lists/q/pop").status, 503);

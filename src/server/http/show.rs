@@ -29,14 +29,15 @@ impl<T: Transport, S: Store> Server<T, S> {
             Ask::Live => self.show_health(id, Health::Ok),
             Ask::Ready => {
                 let is_elsewhere = self.store.redirect().is_some() || !self.store.may_speak();
-                self.show_health(
-                    id,
-                    match (self.draining, is_elsewhere) {
-                        (true, _) => Health::Draining,
-                        (false, true) => Health::NotLeader,
-                        (false, false) => Health::Ok,
+                let health = match (self.draining, is_elsewhere) {
+                    (true, _) => Health::Draining,
+                    (false, true) => Health::NotLeader,
+                    (false, false) if self.held_back.is_full() => Health::Degraded {
+                        missing_bytes: self.store.missing_bytes(),
                     },
-                );
+                    (false, false) => Health::Ok,
+                };
+                self.show_health(id, health);
             }
             Ask::OpenApi => self.show_file(id, Some(&dashboard::OPENAPI), has_file),
             Ask::Dashboard => self.show_file(id, Some(&dashboard::PAGE), has_file),

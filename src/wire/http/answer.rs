@@ -70,6 +70,11 @@ pub fn document(
 pub enum Health {
     /// It is, and does.
     Ok,
+    /// It is, but its disk is full: it takes only what needs no room.
+    Degraded {
+        /// How many bytes have to become free; 0 if unknown.
+        missing_bytes: u64,
+    },
     /// It shuts down.
     Draining,
     /// Another member of its cluster decides, or nobody knows which.
@@ -81,7 +86,8 @@ impl Health {
     #[must_use]
     pub fn status(self) -> u16 {
         match self {
-            Self::Ok => 200,
+            // Holders still renew and release.
+            Self::Ok | Self::Degraded { .. } => 200,
             Self::Draining | Self::NotLeader => 503,
         }
     }
@@ -90,12 +96,22 @@ impl Health {
 /// Says how it is.
 pub fn health(out: &mut Vec<u8>, context: &Context<'_>, health: Health) {
     let word = match health {
-        Health::Ok => &b"{\"status\":\"ok\"}"[..],
-        Health::Draining => b"{\"status\":\"draining\"}",
-        Health::NotLeader => b"{\"status\":\"not_leader\"}",
+        Health::Ok => "ok",
+        Health::Degraded { .. } => "degraded",
+        Health::Draining => "draining",
+        Health::NotLeader => "not_leader",
     };
     json(out, context, health.status(), |out| {
-        out.extend_from_slice(word);
+        out.extend_from_slice(b"{\"status\":\"");
+        out.extend_from_slice(word.as_bytes());
+        out.push(b'"');
+        if let Health::Degraded { missing_bytes } = health
+            && missing_bytes > 0
+        {
+            out.extend_from_slice(b",\"missing_bytes\":");
+            json::push_number(out, missing_bytes);
+        }
+        out.push(b'}');
     });
 }
 

@@ -173,4 +173,11 @@ fn health_is_a_word() {
         let said = format!("{{\"status\":\"{word}\"}}\n");
         assert_eq!(body(it), (status.into(), said));
     }
+    for (missing_bytes, more) in [(0, ""), (4096, ",\"missing_bytes\":4096")] {
+        let said = format!("{{\"status\":\"degraded\"{more}}}\n");
+        assert_eq!(
+            body(Health::Degraded { missing_bytes }),
+            ("200".into(), said)
+        );
+    }
 }
