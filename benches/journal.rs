@@ -74,7 +74,7 @@ fn start(c: &mut Criterion) {
             salt: 7,
             wall_ms: CLOCKS.wall_ms,
         };
-        begin(Files::of(dir.path()), beginning, &mut |_| {}).unwrap()
+        begin(Files::open(dir.path()).unwrap(), beginning, &mut |_| {}).unwrap()
     };
     let mut writer = open().writer;
     let mut batch = Batch::default();

@@ -52,7 +52,8 @@ fn a_journal_without_room_recovers_by_itself() {
         key: Key::from(&b"a name of some length"[..]),
         fence: Fence(1),
     };
-    limit_files_to(Some(1 << 15));
+    // Too little for the shortest segment, and for what is kept of the present one.
+    limit_files_to(Some(1 << 13));
     let mut number = 0;
     while !journal.progress().is_full {
         for _ in 0..10 {

@@ -15,6 +15,8 @@ use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use std::io;
 
+use rustix::io::Errno;
+
 use super::disk::{Disk, DiskFile};
 use super::entry::Entry;
 use super::format::{FileKind, Frame, HEADER_BYTES, Header, Life, push_end, push_ranged};
@@ -41,6 +43,8 @@ pub struct Job {
     pub(super) segments: Vec<Closed>,
     /// The number of the last record in them.
     pub(super) upto: u64,
+    /// The compaction gives up if it would leave less room than this for the next segment.
+    pub(super) leave_bytes: u64,
 }
 
 /// What came of it.
@@ -139,6 +143,7 @@ impl Job {
             snapshot: self.snapshot.as_ref().map(number),
             segments,
             leftovers: Vec::new(),
+            newest: None,
         };
         let mut live = Live::default();
         let visitor = Visitor {
@@ -174,6 +179,7 @@ impl Job {
                     return Err(NotCompacted::Abandoned);
                 }
                 out.copy(&file, *place)?;
+                self.leave_room(disk, &mut out)?;
             }
         }
         for range in live.ranges.iter() {
@@ -181,8 +187,24 @@ impl Job {
                 return Err(NotCompacted::Abandoned);
             }
             out.add_range(range)?;
+            self.leave_room(disk, &mut out)?;
         }
         Ok(out.finish()?)
+    }
+
+    /// Gives up if the next segment would find too little room. Looks now and then.
+    fn leave_room<D: Disk>(
+        &self,
+        disk: &D,
+        out: &mut SnapshotWriter<D::File>,
+    ) -> Result<(), NotCompacted> {
+        if out.written >= out.looked_at + COPY_BYTES as u64 {
+            out.looked_at = out.written;
+            if disk.free_bytes()? < self.leave_bytes {
+                return Err(io::Error::from(Errno::NOSPC).into());
+            }
+        }
+        Ok(())
     }
 }
 
@@ -339,6 +361,8 @@ pub(super) struct SnapshotWriter<F> {
     bytes: Vec<u8>,
     /// How much of the file is written, without `bytes`.
     written: u64,
+    /// How much was written when room was looked for.
+    looked_at: u64,
     unsynced: usize,
     frames: u64,
 }
@@ -363,6 +387,7 @@ impl<F: DiskFile> SnapshotWriter<F> {
             upto,
             bytes,
             written: 0,
+            looked_at: 0,
             unsynced: 0,
             frames: 0,
         })

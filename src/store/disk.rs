@@ -6,13 +6,16 @@
 //! [`Disk::sync_names`].
 
 use std::fmt;
-use std::fs::{self, File, OpenOptions};
+use std::fs::File;
 use std::io::{self, ErrorKind};
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
-use std::path::{Path, PathBuf};
+use std::os::unix::fs::FileExt;
+use std::path::Path;
 use std::sync::Arc;
 
-use rustix::fs::{FallocateFlags, fallocate};
+use rustix::fs::{
+    AtFlags, Dir, FallocateFlags, Mode, OFlags, fallocate, fstatvfs, linkat, openat, renameat,
+    unlinkat,
+};
 use rustix::io::Errno;
 
 /// One directory.
@@ -37,8 +40,11 @@ pub trait Disk: Clone + fmt::Debug {
     fn link(&self, from: &str, to: &str) -> io::Result<()>;
     /// Removes a name.
     fn remove(&self, name: &str) -> io::Result<()>;
-    /// Waits until all names are on the disk as they are now.
+    /// Waits until all names are on the disk as they are now. Needs no descriptor.
     fn sync_names(&self) -> io::Result<()>;
+    /// How many bytes new files can take, as far as the file system says: quotas and limits on the
+    /// size of a file may allow less.
+    fn free_bytes(&self) -> io::Result<u64>;
 }
 
 /// An open file.
@@ -69,35 +75,60 @@ pub trait DiskFile: fmt::Debug {
     }
 }
 
-/// Whether an error means that there is no room now, and may be later. Running out of descriptors
-/// counts as well: nothing is broken.
-pub(super) fn is_lack_of_room(error: &io::Error) -> bool {
-    const ROOM: [Errno; 6] = [
-        Errno::NOSPC,
-        Errno::DQUOT,
-        Errno::FBIG,
-        Errno::MFILE,
-        Errno::NFILE,
-        Errno::NOMEM,
-    ];
-    Errno::from_io_error(error).is_some_and(|errno| ROOM.contains(&errno))
+/// What there is too little of now, and may be enough of later. Nothing is broken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Lack {
+    /// Room on the disk, under a quota, or under a limit on the size of files.
+    Room,
+    /// Descriptors or memory.
+    Descriptors,
 }
 
-/// A directory of the system.
+impl Lack {
+    /// What an error is about, unless it means that something failed.
+    pub(super) fn of(error: &io::Error) -> Option<Self> {
+        match Errno::from_io_error(error)? {
+            Errno::NOSPC | Errno::DQUOT | Errno::FBIG => Some(Self::Room),
+            Errno::MFILE | Errno::NFILE | Errno::NOMEM => Some(Self::Descriptors),
+            _ => None,
+        }
+    }
+}
+
+impl fmt::Display for Lack {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Room => "the disk is full",
+            Self::Descriptors => "descriptors have run out",
+        })
+    }
+}
+
+/// A directory of the system. It stays open, so that its names can be synced when no descriptor is
+/// to be had, and all files are in the same directory, whatever becomes of its path.
 #[derive(Clone, Debug)]
 pub struct Files {
-    dir: Arc<Path>,
+    dir: Arc<File>,
 }
 
 impl Files {
     /// The files of a directory, which exists.
-    #[must_use]
-    pub fn of(dir: &Path) -> Self {
-        Self { dir: dir.into() }
+    ///
+    /// # Errors
+    /// It cannot be opened.
+    pub fn open(path: &Path) -> io::Result<Self> {
+        let dir = Arc::new(File::open(path)?);
+        Ok(Self { dir })
     }
 
-    fn path(&self, name: &str) -> PathBuf {
-        self.dir.join(name)
+    fn open_as(&self, name: &str, flags: OFlags) -> io::Result<File> {
+        let mode = Mode::RUSR | Mode::WUSR;
+        loop {
+            match openat(&*self.dir, name, flags | OFlags::CLOEXEC, mode) {
+                Err(Errno::INTR) => {}
+                result => return Ok(result?.into()),
+            }
+        }
     }
 }
 
@@ -106,57 +137,57 @@ impl Disk for Files {
 
     fn list(&self) -> io::Result<Vec<String>> {
         let mut names = Vec::new();
-        for entry in self.dir.read_dir()? {
+        for entry in Dir::read_from(&*self.dir)? {
             // A name that is not text is not one of ours.
-            if let Ok(name) = entry?.file_name().into_string() {
-                names.push(name);
+            if let Ok(name) = entry?.file_name().to_str() {
+                names.push(name.to_owned());
             }
         }
+        names.retain(|name| name != "." && name != "..");
         names.sort();
         Ok(names)
     }
 
     fn create(&self, name: &str) -> io::Result<File> {
-        OpenOptions::new()
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(true)
-            .mode(0o600)
-            .open(self.path(name))
+        self.open_as(name, OFlags::RDWR | OFlags::CREATE | OFlags::TRUNC)
     }
 
     fn open(&self, name: &str) -> io::Result<File> {
-        OpenOptions::new()
-            .read(true)
-            .write(true)
-            .open(self.path(name))
+        self.open_as(name, OFlags::RDWR)
     }
 
     fn look_at(&self, name: &str) -> io::Result<File> {
-        File::open(self.path(name))
+        self.open_as(name, OFlags::RDONLY)
     }
 
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
-        fs::rename(self.path(from), self.path(to))
+        Ok(renameat(&*self.dir, from, &*self.dir, to)?)
     }
 
     fn link(&self, from: &str, to: &str) -> io::Result<()> {
-        let (from, to) = (self.path(from), self.path(to));
-        if fs::hard_link(&from, &to).is_ok() {
+        if linkat(&*self.dir, from, &*self.dir, to, AtFlags::empty()).is_ok() {
             return Ok(());
         }
         // Not every file system has second names.
-        fs::copy(&from, &to)?;
-        File::open(&to)?.sync_all()
+        let mut copy = self.create(to)?;
+        io::copy(&mut self.look_at(from)?, &mut copy)?;
+        copy.sync_all()
     }
 
     fn remove(&self, name: &str) -> io::Result<()> {
-        fs::remove_file(self.path(name))
+        Ok(unlinkat(&*self.dir, name, AtFlags::empty())?)
     }
 
     fn sync_names(&self) -> io::Result<()> {
-        File::open(&self.dir)?.sync_all()
+        self.dir.sync_all()
+    }
+
+    fn free_bytes(&self) -> io::Result<u64> {
+        let stat = fstatvfs(&*self.dir)?;
+        Ok(match stat.f_blocks {
+            0 => u64::MAX, // a file system that does not say
+            _ => stat.f_bavail.saturating_mul(stat.f_frsize),
+        })
     }
 }
 
@@ -222,7 +253,7 @@ mod tests {
     #[test]
     fn what_is_allocated_is_zeros_however_it_is_allocated() {
         let dir = tempfile::tempdir().unwrap();
-        let disk = Files::of(dir.path());
+        let disk = Files::open(dir.path()).unwrap();
         for name in ["a", "b"] {
             let file = disk.create(name).unwrap();
             DiskFile::write_at(&file, b"xyz", 0).unwrap();

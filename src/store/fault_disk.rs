@@ -375,6 +375,12 @@ impl Disk for FaultDisk {
         state.synced_names = state.names.clone();
         Ok(())
     }
+
+    fn free_bytes(&self) -> io::Result<u64> {
+        let state = self.0.borrow();
+        let capacity = state.capacity_bytes.unwrap_or(u64::MAX);
+        Ok(capacity.saturating_sub(state.used_bytes()))
+    }
 }
 
 /// A file of a [`FaultDisk`].

@@ -21,6 +21,8 @@ pub(super) struct Shared {
     /// Everything up to this number may be spoken of.
     pub(super) durable: AtomicU64,
     pub(super) is_full: AtomicBool,
+    /// How many bytes have to become free, if it is full.
+    pub(super) missing_bytes: AtomicU64,
     pub(super) is_failed: AtomicBool,
     /// Whether the journal ends, so that a compaction gives up.
     pub(super) is_over: AtomicBool,
@@ -64,6 +66,7 @@ impl Shared {
             bell: Condvar::new(),
             durable: AtomicU64::new(durable),
             is_full: AtomicBool::new(false),
+            missing_bytes: AtomicU64::new(0),
             is_failed: AtomicBool::new(false),
             is_over: AtomicBool::new(false),
             waiting: AtomicUsize::new(0),

@@ -9,7 +9,7 @@ use std::fmt::Write;
 use std::io::ErrorKind;
 use std::path::Path;
 
-use super::disk::{Disk, Files};
+use super::disk::Files;
 use super::entry::Entry;
 use super::format::Durability;
 use super::load::{self, Damage, Ending, FileFound, Found, Listing, LoadError, Visitor};
@@ -117,11 +117,12 @@ pub fn inspect(dir: &Path) -> Result<Inspection, LoadError> {
         });
     }
     let holder = DirLock::holder(dir);
+    let disk = Files::open(dir).map_err(LoadError::io(""))?;
     let mut looks = 0;
     loop {
         looks += 1;
         let mut seen = Seen::default();
-        let result = look(&Files::of(dir), &mut seen);
+        let result = look(&disk, &mut seen);
         let damage = match result {
             Ok(found) => return Ok(seen.finish(holder, Some(found), None)),
             Err(LoadError::Io { error, .. })
@@ -139,13 +140,12 @@ pub fn inspect(dir: &Path) -> Result<Inspection, LoadError> {
 }
 
 fn look(disk: &Files, seen: &mut Seen) -> Result<Found, LoadError> {
-    let names = disk.list().map_err(LoadError::io(""))?;
     let visitor = Visitor {
         frame: &mut |_, frame, entry| seen.apply(frame.number, entry),
         progress: &mut |_| {},
         is_over: &|| false,
     };
-    load::read(disk, &Listing::of(&names), visitor)
+    load::read(disk, &Listing::read(disk)?, visitor)
 }
 
 #[derive(Default)]

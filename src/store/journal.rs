@@ -50,7 +50,7 @@ pub struct Options {
 /// Something that belongs in the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Notice {
-    /// There is no room; changes that need some are refused.
+    /// There is no room, or no descriptor, and why; changes that need some are refused.
     Full(String),
     /// There is room again.
     Room,
@@ -67,7 +67,7 @@ pub enum Notice {
 impl fmt::Display for Notice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Full(why) => write!(f, "the disk is full: {why}"),
+            Self::Full(why) => f.write_str(why),
             Self::Room => f.write_str("there is room on the disk again"),
             Self::Failed(why) => write!(f, "the disk failed: {why}"),
             Self::Compacted(it) => write!(
@@ -129,7 +129,7 @@ impl Journal {
             salt: options.salt,
             wall_ms: (options.wall_ms)(),
         };
-        let disk = Files::of(dir);
+        let disk = Files::open(dir).map_err(OpenError::Directory)?;
         let Begun {
             writer,
             life,
@@ -232,6 +232,10 @@ impl Store for Journal {
 
     fn stay_in_doubt(&mut self) {
         self.is_in_doubt = true;
+    }
+
+    fn missing_bytes(&self) -> u64 {
+        self.shared.missing_bytes.load(Ordering::Relaxed)
     }
 
     fn stop(&mut self) -> Result<(), String> {

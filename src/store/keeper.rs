@@ -255,6 +255,8 @@ impl Keeper {
         };
         let is_full = self.writer.full().is_some();
         let shared = &self.reactor.shared;
+        let missing_bytes = self.writer.missing_bytes();
+        shared.missing_bytes.store(missing_bytes, Ordering::Relaxed);
         let was_full = shared.is_full.swap(is_full, Ordering::Relaxed);
         let before = shared.durable.swap(durable, Ordering::Release);
         if was_full != is_full {

@@ -4,7 +4,8 @@
 //! every batch begins with a mark of what was on the disk before it was written. So bytes that
 //! cannot be read are damage if anything behind them says that they were on the disk once: a later
 //! mark, or a later segment, because a segment is begun only when everything before it is on the
-//! disk. Otherwise it is taken for a write that was not finished, and cut off.
+//! disk. Otherwise it is taken for a write that was not finished, and cut off. `LOCK` says which
+//! segment is the newest (`newest.rs`).
 
 use std::fmt;
 use std::io;
@@ -12,6 +13,7 @@ use std::io;
 use super::disk::{Disk, DiskFile};
 use super::entry::{Clocks, Entry};
 use super::format::{BadHeader, Durability, FileKind, Frame, Header, Life};
+use super::newest::{self, LOCK};
 use super::read::{Frames, Next};
 use crate::base::Fence;
 use crate::engine::types::Record;
@@ -128,9 +130,21 @@ pub(super) struct Listing {
     pub(super) segments: Vec<(String, u64)>,
     /// What the snapshot stands for, and what was never finished. Nobody needs it.
     pub(super) leftovers: Vec<String>,
+    /// The header of the newest segment that was begun, if `LOCK` has it.
+    pub(super) newest: Option<Header>,
 }
 
 impl Listing {
+    /// Of a directory, which may be in use: `LOCK` is read first, because it never names a segment
+    /// that is not there yet.
+    pub(super) fn read<D: Disk>(disk: &D) -> Result<Self, LoadError> {
+        let newest = newest::read(disk)?;
+        let names = disk.list().map_err(LoadError::io(""))?;
+        let listing = Self::of(&names);
+        Ok(Self { newest, ..listing })
+    }
+
+    /// Without `LOCK`.
     pub(super) fn of(names: &[String]) -> Self {
         let mut listing = Self::default();
         for name in names {
@@ -272,7 +286,32 @@ pub(super) fn read<D: Disk>(
     listing: &Listing,
     visitor: Visitor<'_>,
 ) -> Result<Found, LoadError> {
-    read_segments(disk, listing, listing.segments.len(), visitor)
+    let found = read_segments(disk, listing, listing.segments.len(), visitor)?;
+    if let Some(newest) = &listing.newest {
+        check_newest(listing, &found, newest)?;
+    }
+    Ok(found)
+}
+
+/// Whether the last segment is the newest one that was begun, or a later one.
+fn check_newest(listing: &Listing, found: &Found, newest: &Header) -> Result<(), LoadError> {
+    let is_foreign = |life: Life| life.salt != newest.life.salt;
+    if found.life.is_some_and(is_foreign) {
+        return Err(damage(LOCK, 0, newest.number, FOREIGN));
+    }
+    let last = listing.segments.last();
+    let Some((name, _)) = last.filter(|(_, first)| *first >= newest.number) else {
+        let missing = file_name(FileKind::Segment, newest.number);
+        return Err(damage(&missing, 0, newest.number, MISSING));
+    };
+    if found
+        .life
+        .is_some_and(|life| life.epoch < newest.life.epoch)
+    {
+        let why = "the file is older than the one that was there";
+        return Err(damage(name, 0, newest.number, why));
+    }
+    Ok(())
 }
 
 /// Reads all but the last segment, which is being written.
@@ -316,7 +355,7 @@ fn read_segments<D: Disk>(
         pass.snapshot(name, *upto)?;
         if listing.segments.is_empty() {
             let file = file_name(FileKind::Segment, upto + 1);
-            return Err(damage(&file, 0, upto + 1, "the file is missing"));
+            return Err(damage(&file, 0, upto + 1, MISSING));
         }
     }
     for (index, (name, first)) in segments.iter().enumerate() {
@@ -326,7 +365,13 @@ fn read_segments<D: Disk>(
     Ok(pass.found)
 }
 
-fn damage(file: &str, offset: u64, number: u64, why: &'static str) -> LoadError {
+/// What is wrong with a file that is not there.
+pub(super) const MISSING: &str = "the file is missing";
+
+/// What is wrong with a file that has another salt.
+pub(super) const FOREIGN: &str = "the file is from another directory";
+
+pub(super) fn damage(file: &str, offset: u64, number: u64, why: &'static str) -> LoadError {
     LoadError::Damaged(Damage {
         file: file.to_owned(),
         offset,
@@ -469,8 +514,7 @@ impl<D: Disk> Pass<'_, '_, D> {
         }
         let salt = self.found.life.map(|life| life.salt);
         if salt.is_some_and(|salt| salt != header.life.salt) {
-            let why = "the file is from another directory";
-            return Err(damage(name, 0, next, why));
+            return Err(damage(name, 0, next, FOREIGN));
         }
         Ok(frames)
     }

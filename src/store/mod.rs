@@ -15,8 +15,9 @@
 //!
 //! - `disk.rs` what is needed of a disk · `fault_disk.rs` one that fails, for tests
 //! - `format.rs` headers and frames, byte by byte · `entry.rs` what they say · `read.rs` one file
-//! - `load.rs` a whole directory: torn or damaged? · `inspect.rs` a look at a live one
-//! - `writer.rs` batches into segments · `spare.rs` the next segment, made ahead
+//! - `load.rs` a whole directory: torn or damaged? · `newest.rs` which segment has to be there
+//! - `inspect.rs` a look at a live directory
+//! - `writer.rs` batches into segments · `segment.rs` makes one · `spare.rs` makes it ahead
 //! - `compact.rs` segments into a snapshot · `ranges.rs` what is left of byte ranges · `repair.rs`
 //! - `open.rs` the beginning of a life · `journal.rs` the store as the reactor sees it
 //! - `etcd/` the store of a cluster's leader
@@ -37,10 +38,12 @@ mod journal;
 mod keeper;
 mod load;
 mod memory;
+mod newest;
 mod open;
 mod ranges;
 mod read;
 mod repair;
+mod segment;
 mod spare;
 mod writer;
 

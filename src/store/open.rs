@@ -2,13 +2,13 @@
 //!
 //! Nothing is changed before everything was read and found whole. The new epoch is on the disk when
 //! [`begin`] returns: it is in the header of the new segment, which has its name only when that is
-//! on the disk.
+//! on the disk, and in the copy of that header in `LOCK`.
 
 use std::fmt;
 use std::fs::{self, DirBuilder, File};
-use std::io::{self, Write};
+use std::io;
 use std::os::fd::AsFd;
-use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::fs::{DirBuilderExt, FileExt};
 use std::path::Path;
 
 use super::disk::{Disk, DiskFile};
@@ -16,12 +16,10 @@ use super::format::{Durability, FRAME_BYTES_MIN, FileKind, Frame, Life};
 use super::load::{
     self, FileFound, Found, Listing, LoadError, Reading, Restore, Visitor, file_name,
 };
+use super::newest::{LOCK, PROCESS_BYTES};
 use super::read::read_full;
 use super::writer::{Closed, Trouble, Writer};
 use crate::ephemeral::{self, EphemeralLock, Error, Guard};
-
-/// The file that says whose the directory is.
-const LOCK: &str = "LOCK";
 
 /// Why a directory cannot be opened.
 #[derive(Debug)]
@@ -100,8 +98,7 @@ pub fn begin<D: Disk>(
     beginning: Beginning,
     progress: &mut dyn FnMut(Reading),
 ) -> Result<Begun<D>, OpenError> {
-    let names = disk.list().map_err(LoadError::io(""))?;
-    let mut listing = Listing::of(&names);
+    let mut listing = Listing::read(&disk)?;
     let visitor = Visitor {
         frame: &mut |_, _, _| {},
         progress,
@@ -221,9 +218,10 @@ impl DirLock {
         };
         // For people, and where the system does not tell; the lock is what counts.
         if let Ok(copy) = guard.as_fd().try_clone_to_owned() {
-            let mut file = File::from(copy);
-            let _ = file.set_len(0);
-            let _ = writeln!(file, "{}", std::process::id());
+            let mut process = format!("{}\n", std::process::id()).into_bytes();
+            process.resize(PROCESS_BYTES, 0);
+            // What stands behind it counts, and stays.
+            let _ = File::from(copy).write_all_at(&process, 0);
         }
         Ok(Self { _guard: guard })
     }
@@ -233,7 +231,11 @@ impl DirLock {
         let path = dir.join(LOCK);
         let holders = ephemeral::holders(&path).ok();
         let seen = holders.as_ref().and_then(|holders| holders.first()?.pid);
-        let written = || fs::read_to_string(&path).ok()?.trim().parse().ok();
+        let written = || {
+            let bytes = fs::read(&path).ok()?;
+            let line = bytes.split(|&byte| byte == b'\n').next()?;
+            str::from_utf8(line).ok()?.parse().ok()
+        };
         Holder {
             pid: seen.or_else(written),
             is_locked: holders.map(|holders| !holders.is_empty()),

@@ -96,7 +96,8 @@ pub fn repair(dir: &Path, wall_ms: u64) -> Result<Repaired, OpenError> {
         return Err(OpenError::Directory(missing));
     }
     let _lock = DirLock::take(dir)?;
-    Ok(repair_disk(&Files::of(dir), wall_ms)?)
+    let disk = Files::open(dir).map_err(OpenError::Directory)?;
+    Ok(repair_disk(&disk, wall_ms)?)
 }
 
 /// The same for any disk.

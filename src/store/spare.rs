@@ -7,6 +7,8 @@
 
 use std::io;
 
+use rustix::io::Errno;
+
 use super::disk::{Disk, DiskFile};
 use super::format::FileKind;
 use super::load::{UNFINISHED, file_name};
@@ -25,6 +27,8 @@ pub struct Spare<F> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SpareJob {
     pub(super) room: u64,
+    /// No spare is made if it would leave less room than this.
+    pub(super) leave_bytes: u64,
 }
 
 impl SpareJob {
@@ -41,6 +45,9 @@ impl SpareJob {
     }
 
     fn make<D: Disk>(self, disk: &D, is_over: &dyn Fn() -> bool) -> io::Result<Spare<D::File>> {
+        if disk.free_bytes()? < self.room + self.leave_bytes {
+            return Err(Errno::NOSPC.into());
+        }
         let file = disk.create(&spare_name())?;
         file.allocate(self.room)?;
         let zeros = vec![0; PIECE_BYTES];

@@ -3,29 +3,37 @@
 //! A plain state machine over a [`Disk`]; it has no thread and reads no clock. The journal's thread
 //! steps it, and so does the simulator.
 //!
-//! A segment gets its room when it is made, so that a full disk is noticed before a batch is written
-//! and not in the middle of one. It is left for the next when three quarters are used. While there is
-//! no room for a next one, the last quarter takes what still comes: the releases. A segment has its
-//! name only when its header is on the disk, so one without a header cannot be the work of a crash.
-//! Where there is a [`Spare`] it becomes the next segment; a segment that was not one is left for it
-//! as soon as it is there.
+//! A segment gets its room when it is made, so that a full disk is noticed before a batch is
+//! written and not in the middle of one. It is left for the next when three quarters are used. On a
+//! nearly full disk the next one is shorter. If there is no room for the shortest, the reserve at
+//! the end of the present one takes releases.
+//!
+//! A segment has its name only when its header is on the disk, so one without a header cannot be the
+//! work of a crash. It takes records only when `LOCK` has a copy of that header (`newest.rs`). A
+//! [`Spare`] becomes the next segment; a segment that was not one is left for it as soon as it is
+//! there.
 
 use std::io;
 use std::mem;
 
 use super::compact::{Compacted, Job};
-use super::disk::{Disk, DiskFile, is_lack_of_room};
+use super::disk::{Disk, DiskFile, Lack};
 use super::entry::Clocks;
 use super::format::{
     Durability, FileKind, HEADER_BYTES, Header, Life, MARK_BYTES, push_mark, push_record,
     push_stopped,
 };
-use super::load::{UNFINISHED, file_name};
+use super::newest::{LOCK_BYTES, Newest};
+use super::segment::{PAGE_BYTES, Segment};
 use super::spare::{Spare, SpareJob, spare_name};
 use crate::engine::types::Record;
 
-/// At the start on a nearly full disk a smaller segment will do, down to this.
+/// At the start on a nearly full disk a shorter segment will do, down to this.
 const SEGMENT_BYTES_MIN: u64 = 1 << 16;
+
+/// The least reserve for releases in a shorter segment: as much as the journal queues before
+/// changes have to wait. Less if a quarter of the life's first segment is less.
+const RESERVE_BYTES: u64 = 1 << 20;
 
 /// When a compaction failed for want of room, it is tried again after room was looked for once, then
 /// after twice as often, and so on up to this.
@@ -114,17 +122,15 @@ pub enum Trouble {
 }
 
 impl Trouble {
-    fn of(doing: &str, error: &io::Error) -> Self {
-        let said = format!("{doing}: {error}");
-        if is_lack_of_room(error) {
-            Self::Full(said)
-        } else {
-            Self::Failed(said)
+    pub(super) fn of(doing: &str, error: &io::Error) -> Self {
+        match Lack::of(error) {
+            Some(lack) => Self::Full(format!("{lack}: {doing}: {error}")),
+            None => Self::failed(doing, error),
         }
     }
 
     /// An error after which it is not known what is on the disk, whatever it says.
-    fn failed(doing: &str, error: &io::Error) -> Self {
+    pub(super) fn failed(doing: &str, error: &io::Error) -> Self {
         Self::Failed(format!("{doing}: {error}"))
     }
 }
@@ -138,6 +144,9 @@ pub struct Closed {
     pub bytes: u64,
 }
 
+/// What fails if `LOCK` cannot be written.
+const NOTING: &str = "cannot write LOCK";
+
 /// Writes the segments of one life.
 #[derive(Debug)]
 pub struct Writer<D: Disk> {
@@ -149,8 +158,14 @@ pub struct Writer<D: Disk> {
     written: u64,
     /// Everything up to here is on the disk.
     synced: u64,
+    /// Says which segment is the newest.
+    newest: Newest<D::File>,
     /// Why there is no next segment.
     full: Option<String>,
+    /// How many bytes have to become free for one, as far as the file system says.
+    missing_bytes: u64,
+    /// The least reserve for releases.
+    reserve_min: u64,
     /// What stands for all closed segments that are not there any more.
     snapshot: Option<Closed>,
     /// Closed segments, in order.
@@ -201,18 +216,6 @@ enum Next<F> {
     Spare(Spare<F>),
 }
 
-#[derive(Debug)]
-struct Segment<F> {
-    name: String,
-    /// The number of its first record, if one comes.
-    first: u64,
-    file: F,
-    used: u64,
-    room: u64,
-    /// Whether it was a spare.
-    was_spare: bool,
-}
-
 impl<D: Disk> Writer<D> {
     /// Begins a life: its first segment is on the disk when this returns.
     ///
@@ -226,30 +229,31 @@ impl<D: Disk> Writer<D> {
         snapshot: Option<Closed>,
         mut closed: Vec<Closed>,
     ) -> Result<Self, Trouble> {
-        let mut room = segment_bytes;
-        let segment = loop {
-            match Segment::make(&disk, life, last + 1, room, None) {
-                Err(Trouble::Full(_)) if room > SEGMENT_BYTES_MIN => room /= 2,
-                result => break result?,
-            }
-        };
+        let newest = Newest::open(&disk).map_err(|error| Trouble::of(NOTING, &error))?;
+        let least = SEGMENT_BYTES_MIN.min(segment_bytes);
+        let segment = Segment::make_fitting(&disk, life, last + 1, segment_bytes, least)?;
         // It may have taken the place of one that had no record.
         closed.retain(|it| it.name != segment.name);
-        Ok(Self {
+        let mut writer = Self {
+            reserve_min: (segment.room / 4).min(RESERVE_BYTES),
             disk,
             life,
             segment_bytes,
             segment,
             written: last,
             synced: last,
+            newest,
             full: None,
+            missing_bytes: 0,
             snapshot,
             closed,
             is_compacting: false,
             retry: Retry::default(),
             next: Next::None,
             mark: Vec::with_capacity(MARK_BYTES),
-        })
+        };
+        writer.note_newest()?;
+        Ok(writer)
     }
 
     /// Writes a batch, whose first record has the number behind the last. With `sync`, or if
@@ -274,7 +278,7 @@ impl<D: Disk> Writer<D> {
         }
         let len = batch.len() as u64;
         let left = self.segment.room - self.segment.used;
-        let reserve = self.segment.room / 4;
+        let reserve = (self.segment.room / 4).max(self.reserve_min);
         let is_time = len + reserve > left || (self.has_spare() && !self.segment.was_spare);
         if is_time && (self.full.is_none() || len > left) {
             self.next_segment(len)?;
@@ -369,6 +373,12 @@ impl<D: Disk> Writer<D> {
         self.full.as_deref()
     }
 
+    /// While there is no room: how many bytes have to become free, 0 if unknown.
+    #[must_use]
+    pub fn missing_bytes(&self) -> u64 {
+        self.missing_bytes
+    }
+
     /// What a compaction should do now, if one is worth it and none is under way.
     ///
     /// The closed segments may grow to a quarter of what the snapshot takes, or to half a segment if
@@ -395,6 +405,10 @@ impl<D: Disk> Writer<D> {
             snapshot: self.snapshot.clone(),
             segments: self.closed.clone(),
             upto: self.segment.first - 1,
+            leave_bytes: match self.full {
+                None => 2 * self.least(0),
+                Some(_) => 0,
+            },
         })
     }
 
@@ -426,6 +440,7 @@ impl<D: Disk> Writer<D> {
         self.next = Next::Asked;
         Some(SpareJob {
             room: self.segment_bytes,
+            leave_bytes: self.least(0),
         })
     }
 
@@ -438,7 +453,7 @@ impl<D: Disk> Writer<D> {
         matches!(self.next, Next::Spare(_))
     }
 
-    /// How much all files take: the snapshot, closed segments, the segment that is written, a spare.
+    /// How much all files take: snapshot, closed segments, present segment, spare and `LOCK`.
     #[must_use]
     pub fn disk_bytes(&self) -> u64 {
         let closed = self.closed.iter().chain(&self.snapshot);
@@ -446,7 +461,19 @@ impl<D: Disk> Writer<D> {
             Next::Spare(spare) => spare.room,
             Next::None | Next::Asked | Next::Failed => 0,
         };
-        closed.map(|it| it.bytes).sum::<u64>() + self.segment.room + next
+        closed.map(|it| it.bytes).sum::<u64>() + self.segment.room + next + LOCK_BYTES
+    }
+
+    /// How short the next segment may be, with a batch of this length.
+    fn least(&self, batch_len: u64) -> u64 {
+        let records = (HEADER_BYTES as u64 + batch_len).max(PAGE_BYTES);
+        (self.reserve_min + records).min(self.wanted(batch_len))
+    }
+
+    /// How long the next segment is if there is room, with a batch of this length.
+    fn wanted(&self, batch_len: u64) -> u64 {
+        let room = (HEADER_BYTES as u64 + batch_len) * 4 / 3 + 1;
+        room.max(self.segment_bytes)
     }
 
     /// Leaves this segment for a new one with room for a batch of this length. If there is no room
@@ -454,23 +481,30 @@ impl<D: Disk> Writer<D> {
     fn next_segment(&mut self, batch_len: u64) -> Result<(), Trouble> {
         // A later segment proves that everything before it is on the disk.
         self.sync()?;
-        let room = (HEADER_BYTES as u64 + batch_len) * 4 / 3 + 1;
-        let room = room.max(self.segment_bytes);
+        let (wanted, least) = (self.wanted(batch_len), self.least(batch_len));
         let spare = match mem::replace(&mut self.next, Next::None) {
-            Next::Spare(spare) if spare.room >= room => Some(spare),
+            Next::Spare(spare) if spare.room >= wanted => Some(spare),
             Next::None | Next::Failed => None,
             next @ (Next::Asked | Next::Spare(_)) => {
                 self.next = next;
                 None
             }
         };
-        let next = match Segment::make(&self.disk, self.life, self.written + 1, room, spare) {
+        let (disk, life, first) = (&self.disk, self.life, self.written + 1);
+        let made = match spare {
+            Some(spare) => Segment::make(disk, life, first, spare.room, Some(spare)),
+            None => Segment::make_fitting(disk, life, first, wanted, least),
+        };
+        let next = match made {
             Err(Trouble::Full(why)) => {
                 self.full = Some(why);
+                let free = self.disk.free_bytes().unwrap_or(u64::MAX);
+                self.missing_bytes = least.saturating_sub(free);
                 return Ok(());
             }
             result => result?,
         };
+        self.missing_bytes = 0;
         self.full = None;
         let old = mem::replace(&mut self.segment, next);
         if old.name != self.segment.name {
@@ -486,73 +520,41 @@ impl<D: Disk> Writer<D> {
     }
 
     fn append(&mut self, bytes: &[u8]) -> Result<(), Trouble> {
-        let result = self.segment.file.write_at(bytes, self.segment.used);
-        if let Err(error) = result {
-            let trouble = Trouble::of(&self.doing("write"), &error);
-            if let Trouble::Full(why) = &trouble {
-                self.full = Some(why.clone());
-            }
-            return Err(trouble);
+        if !self.segment.is_noted {
+            self.note_newest()?;
         }
+        let result = self.segment.file.write_at(bytes, self.segment.used);
+        result.map_err(|error| self.not_written(Trouble::of(&self.doing("write"), &error)))?;
         self.segment.used += bytes.len() as u64;
         Ok(())
     }
 
-    fn doing(&self, what: &str) -> String {
-        format!("cannot {what} {}", self.segment.name)
-    }
-}
-
-impl<F: DiskFile> Segment<F> {
-    /// A new segment with nothing but a header.
-    fn make<D: Disk<File = F>>(
-        disk: &D,
-        life: Life,
-        first: u64,
-        room: u64,
-        spare: Option<Spare<F>>,
-    ) -> Result<Self, Trouble> {
-        let name = file_name(FileKind::Segment, first);
-        let was_spare = spare.is_some();
-        let unfinished = match was_spare {
-            true => spare_name(),
-            false => format!("{name}{UNFINISHED}"),
-        };
+    /// Keeps in `LOCK` that the present segment is the newest. Once for each segment, before its
+    /// first record.
+    fn note_newest(&mut self) -> Result<(), Trouble> {
         let header = Header {
             kind: FileKind::Segment,
-            number: first,
-            life,
+            number: self.segment.first,
+            life: self.life,
         };
-        let prepare = || {
-            let (file, room) = match spare {
-                Some(Spare { file, room }) => (file, room),
-                None => {
-                    let file = disk.create(&unfinished)?;
-                    file.allocate(room)?;
-                    (file, room)
-                }
-            };
-            file.write_at(&header.encode(), 0)?;
-            Ok((file, room))
-        };
-        let (file, room) = prepare().map_err(|error| {
-            let _ = disk.remove(&unfinished); // or it would take the room that others need
-            Trouble::of(&format!("cannot make {name}"), &error)
-        })?;
-        let finish = || {
-            file.sync()?;
-            disk.rename(&unfinished, &name)?;
-            disk.sync_names()
-        };
-        finish().map_err(|error| Trouble::failed(&format!("cannot keep {name}"), &error))?;
-        Ok(Self {
-            name,
-            first,
-            file,
-            used: HEADER_BYTES as u64,
-            room,
-            was_spare,
-        })
+        let result = self.newest.write(&header);
+        result.map_err(|error| self.not_written(Trouble::of(NOTING, &error)))?;
+        let result = self.newest.sync();
+        result.map_err(|error| Trouble::failed(NOTING, &error))?;
+        self.segment.is_noted = true;
+        Ok(())
+    }
+
+    /// Remembers that there was no room, if that is the trouble.
+    fn not_written(&mut self, trouble: Trouble) -> Trouble {
+        if let Trouble::Full(why) = &trouble {
+            self.full = Some(why.clone());
+        }
+        trouble
+    }
+
+    fn doing(&self, what: &str) -> String {
+        format!("cannot {what} {}", self.segment.name)
     }
 }
 
@@ -643,6 +645,8 @@ mod tests {
         assert!(batch.len() > 4096);
         writer.write(&mut batch).unwrap();
         assert_eq!(writer.synced(), 300);
-        assert_eq!(disk.list().unwrap().len(), 1, "the first one was empty");
+        let segments = disk.list().unwrap();
+        let segments = segments.iter().filter(|name| name.ends_with(".log"));
+        assert_eq!(segments.count(), 1, "the first one was empty");
     }
 }

@@ -181,6 +181,88 @@ fn a_write_without_room_is_tried_again() {
     assert_eq!(holder(&mut daemon.connect(), "k"), Some(fence));
 }
 
+/// Idle strangers have every descriptor that there is. Segments are begun and compacted all the
+/// same, and files are read again.
+#[test]
+fn running_out_of_descriptors_ends_nothing() {
+    let directory = Directory::new();
+    let token = NamedTempFile::new().unwrap();
+    fs::write(token.path(), "secret").unwrap();
+    let latchd = directory.command(&["--http-port=off", "--auth-token-file"]);
+    let mut command = Command::new("sh");
+    command.args(["-c", "ulimit -n 64 && exec \"$@\"", "sh"]);
+    command.arg(latchd.get_program()).args(latchd.get_args());
+    let daemon = Daemon::serve({
+        command.arg(token.path());
+        command
+    });
+    let connect = || {
+        let mut client = daemon.connect();
+        assert_eq!(client.ask("auth _ secret"), "ok");
+        client
+    };
+    let mut client = connect();
+    let held = client.lock("held", "0 600");
+    let mut strangers = Vec::new();
+    while !daemon.logged("cannot accept") {
+        strangers.push(daemon.connect());
+        assert_eq!(client.ask("ping _ _"), "ok");
+        assert!(strangers.len() < 200, "more connections than descriptors");
+    }
+    let value = "v".repeat(60_000);
+    let mut number = 0;
+    while !daemon.logged("compacted ") {
+        client.raw(format!("kset\nv{}\n{value}\n", number % 3));
+        client.expect("ok");
+        number += 1;
+        assert!(number < 10_000, "it is never compacted");
+    }
+    daemon.signal(rustix::process::Signal::HUP);
+    daemon.wait_for_log("is read again");
+    assert_eq!(holder(&mut client, "held"), Some(held.token_fence()));
+    let log = daemon.log();
+    let troubles = ["cannot be compacted", "made ahead", "full", "ERROR"];
+    let of_store = |line: &&String| troubles.iter().any(|it| line.contains(it));
+    assert_eq!(log.iter().find(of_store), None, "{log:#?}");
+    drop(strangers);
+    daemon.wait_for_log("accepts on");
+    assert_eq!(holder(&mut connect(), "held"), Some(held.token_fence()));
+}
+
+/// The reserve is gone, too. The disk has not failed, and the daemon recovers by itself.
+#[test]
+fn a_segment_without_a_descriptor_is_tried_again() {
+    let directory = Directory::new();
+    let daemon = directory.start(&[]);
+    let mut client = daemon.connect();
+    let held = client.lock("held", "0 600");
+    // None is left for a second segment.
+    let limit = |soft: &str| {
+        let mut command = Command::new("prlimit");
+        command.args(["--pid", &daemon.status("Pid")]);
+        let status = command.arg(format!("--nofile={soft}:")).status();
+        assert!(status.unwrap().success());
+    };
+    limit("3");
+    let value = "v".repeat(60_000);
+    let mut number = 0;
+    loop {
+        client.raw(format!("kset\nv\n{value}\n"));
+        match &*client.line() {
+            "ok" => number += 1,
+            answer => break assert_eq!(answer, "error_storage"),
+        }
+        assert!(number < 10_000, "segments need no descriptor");
+    }
+    let line = daemon.wait_for_log("descriptors");
+    assert!(!line.contains("disk"), "{line}");
+    client.release("held", &held);
+    limit("1024");
+    daemon.wait_for_log("there is room");
+    while client.ask("kset w v") == "error_storage" {}
+    assert_eq!(client.ask("kget w _"), "ok v");
+}
+
 #[test]
 fn a_slow_disk_delays_only_those_who_wait_for_it() {
     const SLOW: Duration = Duration::from_secs(3);

@@ -1,7 +1,5 @@
 //! No room: changes are refused and what makes room goes on, until there is room again.
 
-use rustix::process::{Pid, Resource, Rlimit, prlimit};
-
 use crate::directory::{Directory, epoch, holder, kill};
 use crate::mounts::Mount;
 use crate::vocabulary::{Client, Daemon, Grant, refusal};
@@ -162,18 +160,37 @@ fn a_full_disk_refuses_changes_until_there_is_room_again() {
     assert!(holder(&mut client, "other").is_some());
 }
 
-/// A limit on the size of files is a full disk, and its signal ends nobody.
+/// The first segment takes 8 MiB of 13. When it is used there are 5 left: not enough for another
+/// one of its length, and enough for a shorter one.
 #[test]
-fn a_limit_on_file_sizes_is_a_full_disk() {
-    const LIMIT_BYTES: u64 = 1 << 20;
-    let limit = |daemon: &Daemon, current| {
-        let pid = Pid::from_raw(daemon.status("Pid").parse().unwrap());
-        let limit = Rlimit {
-            current,
-            maximum: None,
-        };
-        prlimit(pid, Resource::Fsize, limit).map(drop)
+fn a_nearly_full_disk_refuses_nothing_while_there_is_room() {
+    let mount = match Mount::tmpfs("13m") {
+        Ok(mount) => mount,
+        Err(why) => return crate::skip("a tmpfs in a namespace", &why),
     };
+    let daemon = mount.start(&["--http-port=0"]);
+    let mut http = daemon.http();
+    assert_eq!(http.get("/readyz").json()["status"], "ok");
+    let filled = fill(&daemon);
+    let stored = filled.values * 10_000;
+    assert!(stored > 9_000_000, "{stored} bytes were stored");
+    let answer = http.get("/readyz");
+    assert_eq!(answer.status, 200, "releases and renewals go on");
+    let health = answer.json();
+    assert_eq!(health["status"], "degraded", "{health}");
+    assert!(health["missing_bytes"].as_u64().unwrap() > 0, "{health}");
+    let mut filled = filled;
+    mount.shell("mount -o remount,size=64m \"$0\"");
+    wait_for_room(&daemon, &mut filled);
+    assert_eq!(http.get("/readyz").json()["status"], "ok");
+    kill(daemon);
+    check(&mut mount.start(&[]).connect(), &filled);
+}
+
+/// Segments become as short as the limit says, and SIGXFSZ does not end the daemon.
+#[test]
+fn a_limit_on_file_sizes_makes_segments_shorter() {
+    const LIMIT_BYTES: u64 = 1 << 20;
     let directory = Directory::new();
     let mut command = std::process::Command::new("sh");
     let script = "ulimit -S -f 2048 && exec \"$@\""; // of 512 bytes each
@@ -181,15 +198,20 @@ fn a_limit_on_file_sizes_is_a_full_disk() {
     command.args(["-c", script, "sh"]).arg(latchd.get_program());
     command.args(latchd.get_args());
     let daemon = Daemon::serve(command);
-    let mut filled = fill(&daemon);
-    let longest = directory
-        .files()
-        .into_values()
-        .map(|bytes| bytes.len())
-        .max();
+    let value = "w".repeat(10_000);
+    let mut client = daemon.connect();
+    let kept = client.lock("kept", "0 600");
+    for number in 0..300 {
+        client.raw(format!("kset\nw{number}\n{value}\n"));
+        assert_eq!(client.line(), "ok");
+    }
+    let files = directory.files().into_values();
+    let longest = files.map(|bytes| bytes.len()).max();
     assert!(longest.unwrap() as u64 <= LIMIT_BYTES);
-    limit(&daemon, None).unwrap();
-    wait_for_room(&daemon, &mut filled);
+    assert!(directory.segments().len() > 2);
     kill(daemon);
-    check(&mut directory.start(&[]).connect(), &filled);
+    let daemon = directory.start(&[]);
+    let mut client = daemon.connect();
+    assert_eq!(holder(&mut client, "kept"), Some(kept.token_fence()));
+    assert_eq!(client.ask("kget w299 _"), format!("ok {value}"));
 }

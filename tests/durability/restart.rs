@@ -114,7 +114,7 @@ fn sigterm_while_loading_is_a_stop_in_order() {
         let mut daemon = Daemon::spawn(directory.command(&[]));
         let pid = format!("{}\n", daemon.pid().as_raw_nonzero());
         let lock = directory.path().join("LOCK");
-        while std::fs::read_to_string(&lock).unwrap_or_default() != pid {
+        while !std::fs::read(&lock).is_ok_and(|bytes| bytes.starts_with(pid.as_bytes())) {
             std::thread::yield_now();
         }
         daemon.signal(signal);

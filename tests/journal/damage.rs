@@ -1,6 +1,6 @@
 //! Bytes are lost or changed: what is served is right, or it is refused by name.
 
-use latchd::store::{Disk, Durability, FaultDisk, LoadError, OpenError};
+use latchd::store::{Disk, Durability, FaultDisk, LoadError, OpenError, repair_disk};
 
 use crate::history::{Life, State, client, ended, granted, ranged, state_on, stored};
 use latchd::engine::types::{Record, Sharing};
@@ -244,6 +244,88 @@ fn a_missing_file_is_noticed() {
         // Noticed where the next one begins, or where the one before it ends.
         refused(state_on(&copy), &format!("{:020}.log", 3 - missing));
     }
+}
+
+/// Nothing behind it says that it was there, but `LOCK` does.
+#[test]
+fn a_missing_newest_file_is_noticed() {
+    for stops in [true, false] {
+        let disk = FaultDisk::new();
+        for fence in 1..4 {
+            let mut life = Life::begin(&disk, Durability::Sync, 1024).unwrap();
+            life.write_all(&[granted("a", fence)]).unwrap();
+            if stops {
+                life.stop().unwrap();
+            }
+        }
+        let names = disk.list().unwrap();
+        let segments: Vec<&String> = names.iter().filter(|it| it.ends_with(".log")).collect();
+        let newest = *segments.last().unwrap();
+        disk.remove(newest).unwrap();
+        refused(state_on(&disk.copy()), newest);
+        for segment in &segments[..2] {
+            disk.remove(segment).unwrap();
+        }
+        refused(state_on(&disk.copy()), newest);
+    }
+}
+
+/// A life without a record has its segment under the name that the next one takes.
+#[test]
+fn an_older_file_under_the_name_of_the_newest_is_noticed() {
+    let disk = FaultDisk::new();
+    let mut life = Life::begin(&disk, Durability::Sync, 1024).unwrap();
+    life.write_all(&[granted("a", 1)]).unwrap();
+    drop(life);
+    drop(Life::begin(&disk, Durability::Sync, 1024).unwrap());
+    let name = format!("{:020}.log", 2);
+    let older = disk.bytes_of(&name).unwrap();
+    let mut life = Life::begin(&disk, Durability::Sync, 1024).unwrap();
+    life.write_all(&[granted("b", 2)]).unwrap();
+    drop(life);
+    disk.put(&name, older);
+    refused(state_on(&disk), &name);
+}
+
+/// One copy is enough. Without any, `LOCK` is damaged, and a repair writes it again.
+#[test]
+fn a_changed_byte_in_lock_costs_nothing() {
+    let small = small();
+    let all = State::of(&small.records);
+    let bytes = small.disk.bytes_of("LOCK").unwrap();
+    for at in 0..bytes.len() {
+        let mut changed = bytes.clone();
+        changed[at] ^= 1 << (at % 8);
+        assert_eq!(state_on(&small.with("LOCK", changed)).unwrap(), all, "{at}");
+    }
+    let mut changed = bytes;
+    changed[512] ^= 1;
+    changed[1024] ^= 1;
+    let disk = small.with("LOCK", changed);
+    refused(state_on(&disk.copy()), "LOCK");
+    let report = repair_disk(&disk, 0).unwrap().to_string();
+    assert!(report.contains("LOCK"), "{report}");
+    assert_eq!(state_on(&disk).unwrap().grants, all.grants);
+}
+
+/// Its numbers say nothing about these files.
+#[test]
+fn the_lock_file_of_another_directory_is_refused() {
+    let (small, other) = (small(), FaultDisk::new());
+    let beginning = latchd::store::Beginning {
+        durability: Durability::Sync,
+        segment_bytes: 1024,
+        salt: 1,
+        wall_ms: 0,
+    };
+    for _ in 0..5 {
+        drop(latchd::store::begin(other.clone(), beginning, &mut |_| {}).unwrap());
+    }
+    let disk = small.with("LOCK", other.bytes_of("LOCK").unwrap());
+    refused(state_on(&disk.copy()), "LOCK");
+    repair_disk(&disk, 0).unwrap();
+    let grants = state_on(&disk).unwrap().grants;
+    assert_eq!(grants, State::of(&small.records).grants);
 }
 
 #[test]

@@ -232,8 +232,11 @@ fn a_lock_of_whoever_it_is_counts_and_what_is_in_the_file_does_not() {
     assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
     earlier.unlock().unwrap();
     let running = open(dir.path(), Durability::Sync, 1 << 16).unwrap();
-    let text = fs::read_to_string(&path).unwrap();
-    assert_eq!(text, format!("{}\n", std::process::id()));
+    let bytes = fs::read(&path).unwrap();
+    let process = format!("{}\n", std::process::id());
+    let (first, rest) = bytes[..512].split_at(process.len());
+    assert_eq!(first, process.as_bytes());
+    assert!(rest.iter().all(|&byte| byte == 0), "nothing is left of it");
     drop(running);
     assert!(path.exists(), "it stays");
 }
@@ -320,6 +323,59 @@ fn a_look_at_a_live_directory_sees_what_is_held() {
     );
     drop(running);
     assert_eq!(inspect(dir.path()).unwrap().holder.is_locked, Some(false));
+}
+
+/// Copied first, `LOCK` names a segment of the copy. Copied last, it may name a later one.
+#[test]
+fn a_copy_of_a_live_directory_is_whole_or_says_what_is_missing() {
+    let segments = |dir: &Path| {
+        let names = fs::read_dir(dir).unwrap();
+        let names = names.map(|it| it.unwrap().file_name().into_string().unwrap());
+        let is_log = |name: &String| name.ends_with(".log");
+        let mut names: Vec<String> = names.filter(is_log).collect();
+        names.sort();
+        names
+    };
+    for lock_first in [true, false] {
+        let (dir, to) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let mut running = open(dir.path(), Durability::Sync, 4096).unwrap();
+        running.append(&granted("held", 7));
+        running.wait_for(1);
+        let copy = |name: &str| drop(fs::copy(dir.path().join(name), to.path().join(name)));
+        let mut number = 1;
+        let mut begin_segment = || {
+            let before = segments(dir.path());
+            while segments(dir.path()).last() == before.last() {
+                number += 1;
+                running.append(&stored("v", &[7; 200]));
+                running.wait_for(number);
+            }
+            segments(dir.path()).pop().unwrap()
+        };
+        if lock_first {
+            copy("LOCK");
+            begin_segment();
+            let compacted = running.notices.recv().unwrap();
+            assert!(matches!(compacted, Notice::Compacted(_)), "{compacted}");
+            for file in fs::read_dir(dir.path()).unwrap() {
+                let name = file.unwrap().file_name().into_string().unwrap();
+                if name != "LOCK" {
+                    copy(&name);
+                }
+            }
+            let seen = inspect(to.path()).unwrap();
+            assert_eq!(seen.damage, None);
+            assert!(seen.held.contains_key(&7));
+        } else {
+            segments(dir.path()).iter().for_each(|name| copy(name));
+            let newest = begin_segment();
+            copy("LOCK");
+            let seen = inspect(to.path()).unwrap();
+            assert_eq!(seen.damage.unwrap().file, newest);
+            let refused = open(to.path(), Durability::Sync, 4096).map(drop);
+            assert!(refused.unwrap_err().to_string().contains(&newest));
+        }
+    }
 }
 
 #[test]

@@ -14,7 +14,8 @@ fn life_on(disk: &FaultDisk) -> Life<FaultDisk> {
 fn a_full_disk_still_takes_releases_and_recovers_by_itself() {
     let disk = FaultDisk::new();
     let mut life = life_on(&disk);
-    disk.set_capacity(Some(SEGMENT_BYTES + 100));
+    let used = disk.used_bytes();
+    disk.set_capacity(Some(used + 100));
     let mut records = Vec::new();
     for fence in 1.. {
         records.push(granted("held", fence));
@@ -31,7 +32,7 @@ fn a_full_disk_still_takes_releases_and_recovers_by_itself() {
     assert!(life.writer.full().is_some());
     life.writer.look_for_room().unwrap();
     assert!(life.writer.full().is_some(), "still");
-    assert_eq!(disk.copy().used_bytes(), SEGMENT_BYTES, "no half-made file");
+    assert_eq!(disk.copy().used_bytes(), used, "no half-made file");
     disk.set_capacity(None);
     life.writer.look_for_room().unwrap();
     assert_eq!(life.writer.full(), None);
@@ -42,11 +43,44 @@ fn a_full_disk_still_takes_releases_and_recovers_by_itself() {
     assert_eq!(state_on(&disk).unwrap(), State::of(&records));
 }
 
+/// A segment that does not fit becomes shorter, until not even a page of records has room.
+#[test]
+fn segments_shrink_to_the_room_there_is() {
+    const SEGMENT_BYTES: u64 = 1 << 20;
+    let disk = FaultDisk::new();
+    let mut life = Life::begin(&disk, Durability::Sync, SEGMENT_BYTES).unwrap();
+    let capacity = SEGMENT_BYTES * 3 / 2;
+    disk.set_capacity(Some(capacity));
+    let mut records = Vec::new();
+    while life.writer.full().is_none() {
+        let count = records.len();
+        records.push(stored(&format!("{count}"), &[7; 1000]));
+        life.write_all(&records[count..]).unwrap();
+    }
+    let reserve = SEGMENT_BYTES / 4;
+    let free = capacity.checked_sub(disk.used_bytes()).unwrap();
+    assert!(free < reserve + 4096, "{free} of {capacity}");
+    assert!(life.writer.missing_bytes() > 0);
+    // What ends still has room.
+    for fence in 1..1000 {
+        records.push(ended("held", fence));
+        life.write_all(&records[records.len() - 1..]).unwrap();
+    }
+    disk.set_capacity(Some(capacity + reserve));
+    life.writer.look_for_room().unwrap();
+    assert_eq!((life.writer.full(), life.writer.missing_bytes()), (None, 0));
+    records.push(stored("more", &[7; 1000]));
+    life.write_all(&records[records.len() - 1..]).unwrap();
+    drop(life);
+    disk.set_capacity(None);
+    assert_eq!(state_on(&disk).unwrap(), State::of(&records));
+}
+
 #[test]
 fn what_does_not_fit_is_kept_and_written_later() {
     let disk = FaultDisk::new();
     let mut life = life_on(&disk);
-    disk.set_capacity(Some(SEGMENT_BYTES));
+    disk.set_capacity(Some(disk.used_bytes()));
     let large = stored("large", &[7; 5000]);
     assert!(matches!(
         life.write_all(std::slice::from_ref(&large)),

@@ -2,7 +2,7 @@
 //! reads them, and the last one writes the same bytes.
 //!
 //! When the format gets a new version, the directories stay as they are and are only read.
-//! `WRITE_GOLDEN=1 cargo test --test journal golden` writes a directory that is missing.
+//! `WRITE_GOLDEN=1 cargo test --test journal golden` writes what is missing.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -151,9 +151,9 @@ fn this_version_writes_what_it_wrote_at_first() {
     let names = disk.list().unwrap();
     assert!(names.iter().any(|name| name.ends_with(".snapshot")));
     let golden = golden(NOW);
-    if !golden.exists() && std::env::var_os("WRITE_GOLDEN").is_some() {
-        fs::create_dir(&golden).unwrap();
-        for name in &names {
+    if std::env::var_os("WRITE_GOLDEN").is_some() {
+        fs::create_dir_all(&golden).unwrap();
+        for name in names.iter().filter(|name| !golden.join(name).exists()) {
             fs::write(golden.join(name), disk.bytes_of(name).unwrap()).unwrap();
         }
     }
