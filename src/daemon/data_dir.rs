@@ -229,7 +229,11 @@ pub fn inspect(dir: &Path, json: bool) -> Exit {
     match store::inspect(dir) {
         Ok(found) => {
             let text = if json { found.json() } else { found.text() };
-            print(&text)
+            let exit = print(&text);
+            match found.damage {
+                Some(_) => Exit::Storage,
+                None => exit,
+            }
         }
         Err(error) => {
             eprintln!("latchd: cannot look at {}: {error}", dir.display());
@@ -244,7 +248,11 @@ pub fn repair(dir: &Path) -> Exit {
     match store::repair(dir, wall_ms()) {
         Ok(repaired) => print(&repaired.to_string()),
         Err(error) => {
-            let error = cannot_open(dir, &error);
+            let is_damage = matches!(error, OpenError::Load(LoadError::Damaged(_)));
+            let mut error = cannot_open(dir, &error);
+            if is_damage {
+                "nothing can be kept of it: restore a backup".clone_into(&mut error.advice);
+            }
             eprintln!("latchd: {error}");
             error.exit
         }

@@ -179,6 +179,11 @@ impl Header {
         bytes
     }
 
+    /// The salt that stands in these bytes, whether or not they are a header.
+    pub(super) fn salt_in(bytes: &[u8; HEADER_BYTES]) -> u32 {
+        u32_at(bytes, 16)
+    }
+
     /// Reads what [`Header::encode`] wrote.
     ///
     /// # Errors
@@ -259,6 +264,23 @@ impl<'a> Frame<'a> {
             kind: bytes[16],
             content: &bytes[FRAME_BYTES_MIN..],
         })
+    }
+
+    /// The salt with which the checksum of these bytes is right: runs the CRC backwards, from the
+    /// last byte to the first. Takes at least 4 bytes.
+    pub(super) fn salt_of(bytes: &[u8]) -> u32 {
+        const POLYNOMIAL: u32 = 0x82f6_3b78; // crc32c, the lowest bit first
+        let mut state = !u32_at(bytes, 0);
+        for byte in bytes[4..].iter().rev() {
+            for _ in 0..8 {
+                state = match state >> 31 {
+                    0 => state << 1,
+                    _ => (state ^ POLYNOMIAL) << 1 | 1,
+                };
+            }
+            state ^= u32::from(*byte);
+        }
+        !state
     }
 
     /// How many bytes it takes.

@@ -10,7 +10,7 @@ use memchr::memmem;
 use super::disk::{Disk, DiskFile};
 use super::entry::Entry;
 use super::format::{
-    BadHeader, FRAME_BYTES_MIN, Frame, HEADER_BYTES, Header, KIND_MARK, MARK_BYTES,
+    BadHeader, FRAME_BYTES_MIN, Frame, HEADER_BYTES, Header, KIND_MARK, Life, MARK_BYTES,
 };
 
 /// How much is read at a time.
@@ -64,6 +64,42 @@ impl<F: DiskFile> Frames<F> {
         let file = disk.look_at(name)?;
         let len = file.len()?;
         Ok(Self::behind(file, len, header))
+    }
+
+    /// The salt of a file whose header is damaged: the one with which its first two frames are right,
+    /// or the one in the header if any frame is right with it.
+    pub(super) fn find_salt<D: Disk<File = F>>(
+        disk: &D,
+        name: &str,
+        header: Header,
+    ) -> io::Result<Option<u32>> {
+        let with = |salt| {
+            let life = Life {
+                salt,
+                ..header.life
+            };
+            Self::open_without_header(disk, name, Header { life, ..header })
+        };
+        let mut frames = with(0)?;
+        let length = frames.bytes(FRAME_BYTES_MIN)?;
+        let length = (length.len() == FRAME_BYTES_MIN).then(|| Frame::length(length));
+        if let Some(length) = length.flatten() {
+            let salt = match frames.bytes(length)? {
+                first if first.len() == length => Frame::salt_of(first),
+                _ => 0,
+            };
+            let mut frames = with(salt)?;
+            if (0..2).all(|_| matches!(frames.next(), Ok(Next::Frame(..)))) {
+                return Ok(Some(salt));
+            }
+        }
+        let mut bytes = [0; HEADER_BYTES];
+        read_full(&frames.file, &mut bytes, 0)?;
+        let salt = Header::salt_in(&bytes);
+        let mut frames = with(salt)?;
+        let is_right =
+            matches!(frames.next()?, Next::Frame(..)) || frames.skip_damage(&(0..=u64::MAX))?;
+        Ok(is_right.then_some(salt))
     }
 
     fn behind(file: F, len: u64, header: Header) -> Self {

@@ -4,7 +4,8 @@
 //! nothing is known but how many records it can have been. So the frames that can be read are
 //! replayed in order, with one rule more: a grant that cannot be held beside an older one proves that
 //! the older one ended, in what was lost. A byte range likewise, as far as the two overlap. Fences go on
-//! above everything that can have been given out.
+//! above everything that can have been given out. A damaged header costs no record: the name says
+//! what the file is, and the salt is in `LOCK`, in other headers, or follows from the checksums.
 //!
 //! The result is a snapshot. The files as they were get a second name before anything else happens,
 //! and are removed only when the snapshot is on the disk. If the power goes in between, the directory
@@ -17,8 +18,10 @@ use std::path::Path;
 use super::compact::{At, Live, SnapshotWriter};
 use super::disk::{Disk, DiskFile, Files};
 use super::entry::{Clocks, Entry};
-use super::format::{BadHeader, FileKind, Frame, Header, Life, push_record};
-use super::load::{self, Damage, Listing, LoadError, UNFINISHED, Visitor, file_name};
+use super::format::{BadHeader, Durability, FileKind, Frame, Header, Life, push_record};
+use super::journal::SEGMENT_BYTES;
+use super::load::{self, Damage, Listing, LoadError, MISSING, UNFINISHED, Visitor, file_name};
+use super::newest::Newest;
 use super::open::{DirLock, OpenError};
 use super::ranges::LockedRange;
 use super::read::{Frames, Next};
@@ -106,20 +109,28 @@ pub fn repair(dir: &Path, wall_ms: u64) -> Result<Repaired, OpenError> {
 /// See [`repair`].
 pub fn repair_disk<D: Disk>(disk: &D, wall_ms: u64) -> Result<Repaired, LoadError> {
     let names = disk.list().map_err(LoadError::io(""))?;
-    let listing = Listing::of(&names);
     let visitor = Visitor {
         frame: &mut |_, _, _| {},
         progress: &mut |_| {},
         is_over: &|| false,
     };
-    let first_damage = match load::read(disk, &listing, visitor) {
-        Err(LoadError::Damaged(damage)) => damage,
+    let (listing, damage_of_lock) = match Listing::read(disk) {
+        Ok(listing) => (listing, None),
+        Err(LoadError::Damaged(damage)) => (Listing::of(&names), Some(damage)),
         Err(error) => return Err(error),
-        Ok(_) => return Ok(Repaired::nothing()),
     };
+    let result = load::read(disk, &listing, visitor);
+    let first_damage = match (result, damage_of_lock) {
+        (Err(LoadError::Damaged(damage)), _) | (Ok(_), Some(damage)) => damage,
+        (Err(error), _) => return Err(error),
+        (Ok(_), None) => return Ok(Repaired::nothing()),
+    };
+    if listing.snapshot.is_none() && listing.segments.is_empty() {
+        return Err(LoadError::Damaged(first_damage)); // nothing is left to be kept
+    }
     let mut salvage = Salvage {
         disk,
-        life: find_life(disk, &listing, wall_ms)?,
+        life: find_life(disk, &listing, first_damage.clone(), wall_ms)?,
         files: listing.snapshot.iter().chain(&listing.segments).collect(),
         live: Live::default(),
         holders: HashMap::new(),
@@ -129,6 +140,7 @@ pub fn repair_disk<D: Disk>(disk: &D, wall_ms: u64) -> Result<Repaired, LoadErro
         fence_max: 0,
     };
     salvage.read_all(listing.snapshot.is_some())?;
+    salvage.note_newest(&listing)?;
     if salvage.result.lost.is_empty() {
         // Nothing but a file that is missing at the end.
         let lost = Lost {
@@ -153,36 +165,80 @@ impl Repaired {
     }
 }
 
-/// The last life whose header can be read. Its salt is that of the directory. Of a file that a later
-/// version wrote nothing can be said, so it cannot be repaired here.
-fn find_life<D: Disk>(disk: &D, listing: &Listing, wall_ms: u64) -> Result<Life, LoadError> {
+/// The last life that a header tells of, in a file or in `LOCK`. Its salt is that of the directory.
+/// Of a file that a later version wrote nothing can be said, so it cannot be repaired here.
+fn find_life<D: Disk>(
+    disk: &D,
+    listing: &Listing,
+    first_damage: Damage,
+    wall_ms: u64,
+) -> Result<Life, LoadError> {
     let mut last: Option<Life> = None;
     for (name, _) in listing.snapshot.iter().chain(&listing.segments) {
-        let frames = match Frames::open(disk, name).map_err(LoadError::io(name))? {
-            Ok(frames) => frames,
-            Err(BadHeader::Damaged(_)) => continue,
-            Err(BadHeader::TooNew(version)) => {
-                let file = name.clone();
-                return Err(LoadError::TooNew { file, version });
-            }
+        let life = match header_of(disk, name)? {
+            Some(header) => header.life,
+            None => continue,
         };
-        let life = frames.header().life;
         let is_later = last.is_none_or(|last| last.salt == life.salt && last.epoch <= life.epoch);
         last = if is_later { Some(life) } else { last };
     }
-    let mut life = last.ok_or_else(|| {
-        LoadError::Damaged(Damage {
-            file: String::new(),
-            offset: 0,
-            number: 1,
-            why: "no file has a header that can be read, so nothing can be proved",
-        })
-    })?;
+    if let Some(newest) = listing.newest.map(|header| header.life) {
+        let is_later = |last: Life| last.salt == newest.salt && last.epoch < newest.epoch;
+        last = if last.is_none_or(is_later) {
+            Some(newest)
+        } else {
+            last
+        };
+    }
+    let mut life = match last {
+        Some(life) => life,
+        None => find_salt(disk, listing, wall_ms)?.ok_or(LoadError::Damaged(first_damage))?,
+    };
     // A life whose header cannot be read may have come after it.
     life.epoch += listing.segments.len() as u64;
     life.begun_ms = wall_ms;
     life.follows_loss = true;
     Ok(life)
+}
+
+/// The header of a file, unless it is damaged.
+fn header_of<D: Disk>(disk: &D, name: &str) -> Result<Option<Header>, LoadError> {
+    match Frames::open(disk, name).map_err(LoadError::io(name))? {
+        Ok(frames) => Ok(Some(*frames.header())),
+        Err(BadHeader::Damaged(_)) => Ok(None),
+        Err(BadHeader::TooNew(version)) => {
+            let file = name.to_owned();
+            Err(LoadError::TooNew { file, version })
+        }
+    }
+}
+
+/// A life with the salt that the frames of a file tell. Its epoch is above any count of starts: the
+/// seconds since 1970.
+fn find_salt<D: Disk>(
+    disk: &D,
+    listing: &Listing,
+    wall_ms: u64,
+) -> Result<Option<Life>, LoadError> {
+    let life = Life {
+        epoch: wall_ms / 1_000,
+        begun_ms: wall_ms,
+        durability: Durability::Sync,
+        follows_loss: true,
+        salt: 0,
+    };
+    for (name, number) in listing.snapshot.iter().chain(&listing.segments) {
+        let header = Header {
+            kind: FileKind::Segment,
+            number: *number,
+            life,
+        };
+        let salt = Frames::find_salt(disk, name, header).map_err(LoadError::io(name))?;
+        if let Some(salt) = salt {
+            return Ok(Some(Life { salt, ..life }));
+        }
+    }
+    Ok(None)
 }
 
 struct Salvage<'a, D> {
@@ -227,6 +283,28 @@ impl<D: Disk> Salvage<'_, D> {
             }
             self.read_file(index, header, next)
                 .map_err(LoadError::io(name))?;
+        }
+        Ok(())
+    }
+
+    /// The newest segment is not there, or an older one has its name.
+    fn note_newest(&mut self, listing: &Listing) -> Result<(), LoadError> {
+        let Some(newest) = listing.newest.filter(|it| it.life.salt == self.life.salt) else {
+            return Ok(());
+        };
+        let is_there = match listing.segments.last() {
+            None => false,
+            Some((_, first)) if *first != newest.number => *first > newest.number,
+            Some((name, _)) => {
+                let header = header_of(self.disk, name)?;
+                header.is_none_or(|it| it.life.epoch >= newest.life.epoch)
+            }
+        };
+        if !is_there {
+            let before = newest.number.saturating_sub(self.last + 1);
+            let records_max = before + SEGMENT_BYTES / RECORD_BYTES_MIN;
+            let name = file_name(FileKind::Segment, newest.number);
+            self.lose(&name, 0, 0, records_max, MISSING);
         }
         Ok(())
     }
@@ -454,10 +532,21 @@ impl<D: Disk> Salvage<'_, D> {
             file.sync()?;
             disk.rename(&unfinished(&segment), &segment)?;
             disk.rename(&unfinished(&snapshot), &snapshot)?;
+            let mut newest = Newest::open(disk)?;
             disk.sync_names()?;
+            // Both copies: what was there may be of another directory.
+            for _ in 0..2 {
+                newest.write(&header)?;
+                newest.sync()?;
+            }
             Ok(places.len() as u64 + ranges)
         };
-        self.result.kept = write().map_err(LoadError::io(&snapshot))?;
+        let written = write().inspect_err(|_| {
+            for name in [&snapshot, &segment] {
+                let _ = disk.remove(&unfinished(name)); // or it would take the room that others need
+            }
+        });
+        self.result.kept = written.map_err(LoadError::io(&snapshot))?;
         for (name, _) in &self.files {
             let _ = disk.remove(name); // or the next start does
         }

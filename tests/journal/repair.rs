@@ -315,6 +315,64 @@ fn a_file_of_a_later_version_is_not_repaired() {
     assert_eq!((disk.steps(), files(&disk)), (steps, names), "untouched");
 }
 
+/// One segment, and nothing else that knows the salt; with `LOCK` and, as in older directories,
+/// without.
+#[test]
+fn a_wrong_byte_in_the_header_of_the_only_segment_costs_no_record() {
+    let disk = FaultDisk::new();
+    let mut life = Life::begin(&disk, Durability::Sync, 4096).unwrap();
+    let records = [granted("a", 1), stored("v", b"1"), granted("b", 2)];
+    for record in &records {
+        life.write_all(std::slice::from_ref(record)).unwrap();
+    }
+    drop(life);
+    let name = files(&disk)[0].clone();
+    let bytes = disk.bytes_of(&name).unwrap();
+    for has_lock in [true, false] {
+        for at in 0..64 {
+            for change in [1, 0x40, 0xff] {
+                let copy = disk.copy();
+                if !has_lock {
+                    let _ = copy.remove("LOCK");
+                }
+                let mut changed = bytes.clone();
+                changed[at] ^= change;
+                copy.put(&name, changed);
+                assert!(state_on(&copy.copy()).is_err(), "{at}");
+                let report = repair(&copy);
+                assert_eq!(report.read, 3, "{at}: {report}");
+                assert_eq!(report.lost.len(), 1, "{at}: {report}");
+                assert!(report.to_string().contains(&name), "{report}");
+                let life = Life::begin(&copy, Durability::Sync, 4096).unwrap();
+                assert!(life.epoch > 1);
+                let state = State::of(&life.restored());
+                let before = State::of(&records);
+                assert_eq!((state.grants, state.values), (before.grants, before.values));
+            }
+        }
+    }
+}
+
+/// All 64 bytes of it are gone.
+#[test]
+fn a_header_that_is_gone_costs_no_record() {
+    for has_lock in [true, false] {
+        let disk = FaultDisk::new();
+        let mut life = Life::begin(&disk, Durability::Sync, 4096).unwrap();
+        life.write_all(&[granted("a", 1), granted("b", 2)]).unwrap();
+        drop(life);
+        if !has_lock {
+            let _ = disk.remove("LOCK");
+        }
+        let name = files(&disk)[0].clone();
+        let mut bytes = disk.bytes_of(&name).unwrap();
+        bytes[..64].fill(0);
+        disk.put(&name, bytes);
+        assert_eq!(repair(&disk).read, 2);
+        assert_eq!(state_on(&disk).unwrap().grants.len(), 2);
+    }
+}
+
 #[test]
 fn without_any_header_nothing_is_guessed() {
     let disk = FaultDisk::new();
@@ -323,6 +381,12 @@ fn without_any_header_nothing_is_guessed() {
     let name = files(&disk)[0].clone();
     let bytes = disk.bytes_of(&name).unwrap();
     disk.put(&name, vec![1; bytes.len()]);
-    assert!(repair_disk(&disk, 0).is_err());
+    let copy = disk.copy();
+    disk.remove("LOCK").unwrap();
+    let refused = repair_disk(&disk, 0).unwrap_err().to_string();
+    assert!(refused.contains(&name), "{refused}");
     assert_eq!(files(&disk), [name]);
+    // A copy of the header is as good.
+    assert_eq!(repair(&copy).read, 0);
+    state_on(&copy).unwrap();
 }
