@@ -1,8 +1,8 @@
 //! Clock drift: the part of a promise that no client counts on, because clocks differ in speed.
 //!
-//! A daemon that slews a clock moves it by up to 8 % (chrony 8.3 %, ntpd 0.05 %). A client whose clock is slow by that
-//! much would believe in a lease that the server has ended, so a tenth of every lease is left out unless somebody knows
-//! better.
+//! A daemon that slews a clock moves it by up to 8 % (chrony 8.3 %, ntpd 0.05 %). A client whose
+//! clock is slow by that much would believe in a lease that the server has ended, so a tenth of
+//! every lease is left out unless another part was set.
 
 use std::time::Duration;
 

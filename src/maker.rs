@@ -1,7 +1,8 @@
 //! The process that made a client. A forked child has a copy of the client, and must not use it.
 //!
-//! The child shares sockets and the `epoll` with its parent, and its copies of mutexes may be locked by threads that it
-//! does not have. So the child closes descriptors at most: it sends nothing, and waits for no mutex of the parent.
+//! The child shares sockets and the `epoll` with its parent, and its copies of mutexes may be
+//! locked by threads that it does not have. So the child closes descriptors at most: it sends
+//! nothing, and waits for no mutex of the parent.
 
 use std::process;
 

@@ -29,7 +29,7 @@ pub(crate) struct Servers {
     auth: Option<Auth>,
     /// Whose certificates are trusted, if not those of the system.
     ca_file: Option<PathBuf>,
-    /// By how many percent clocks may differ in speed, if somebody says.
+    /// By how many percent clocks may differ in speed, if it was set.
     clock_drift: Option<u32>,
 }
 

@@ -121,8 +121,9 @@ impl Claim {
     pub(crate) fn client(&self, servers: &Servers) -> Result<Client, Fail> {
         let id = String::from_utf8_lossy(&self.id);
         let builder = servers.builder().attach(id, self.ttl, self.secret.clone());
-        // A server that hangs must leave time for another attempt before the command is told to end, which may be when
-        // two fifths of the time are over; a sixth of it passes between two questions.
+        // A server that hangs must leave time for another attempt before the command is told to
+        // end, which may be when two fifths of the time are over; a sixth of it passes between two
+        // questions.
         let builder = builder.answer_timeout(ANSWER_WITHIN.min(self.ttl / 8));
         builder.build().map_err(fail)
     }
@@ -131,7 +132,7 @@ impl Claim {
         Ok(client.ranges(&self.resource)?.owner(self.owner.clone()))
     }
 
-    /// For how long they are had from when somebody asked.
+    /// How long the bytes are certainly held, counted from the question that was answered.
     fn promise(&self, client: &Client) -> Duration {
         client.counts_on(self.ttl)
     }

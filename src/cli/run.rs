@@ -50,7 +50,8 @@ Examples:
 /// How long a command has to end, if nobody says: a quarter of the lease, but no longer than this.
 const KILL_AFTER_MAX: Duration = Duration::from_secs(10);
 
-/// In a cluster a command has at least so long to end, if nobody says and the lease is long enough to outlast a leader.
+/// The shortest time that a command has to end in a cluster, without `--kill-after` and with a
+/// lease that outlasts a leader.
 const KILL_AFTER_MIN: Duration = Duration::from_millis(300);
 
 /// How long a server may take to hear that a lock is let go, and how long if it may be another one by then.
@@ -209,9 +210,9 @@ fn run(_: &Context, matches: &ArgMatches) -> Result<Exit, Fail> {
     Ok(ended.exit(&mut signals))
 }
 
-/// How long the command has to end, as said or by the lease. In a cluster it is no more than what is left of the lease when
-/// another member has taken over, so that a change of the leader ends no command; a lease that is too short for that is
-/// warned of.
+/// How long the command has to end, as said or by the lease. In a cluster it is no more than what
+/// is left of the lease when another member has taken over, so that a change of the leader ends no
+/// command; a lease that is too short for that is warned of.
 fn kill_after(guards: &[Guard], lease: Duration, said: Option<Duration>) -> Duration {
     let usual = said.unwrap_or_else(|| (lease / 4).min(KILL_AFTER_MAX));
     let spare = guards.iter().filter_map(Guard::failover_spare).min();

@@ -35,7 +35,7 @@ pub(super) fn until(then: Nanos) -> Duration {
     Duration::from_nanos(then.since(now()))
 }
 
-/// No wait of the system counts the time asleep, so nobody waits for longer than this without a look at the clock.
+/// No wait of the system counts the time asleep, so a wait looks at the clock at least this often.
 const NAP_MAX: Duration = Duration::from_secs(1);
 
 /// How long to wait for this time before the clock is looked at again.

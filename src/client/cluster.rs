@@ -109,7 +109,7 @@ impl Cluster {
         locked(&self.state).leader = Some(Arc::clone(server));
     }
 
-    /// Whether this one led when somebody last looked.
+    /// Whether this server is the last known leader.
     pub(super) fn is_leader(&self, server: &Arc<Server>) -> bool {
         let leader = &locked(&self.state).leader;
         leader.as_ref().is_some_and(|it| Arc::ptr_eq(it, server))

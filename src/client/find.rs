@@ -65,8 +65,8 @@ pub(super) fn open(
     }
 }
 
-/// The same in one round, while this server does not answer: it has less time than the others, and unless it is known to
-/// lead it is asked last.
+/// The same in one round, while this server does not answer: it has less time than the others, and
+/// unless it is known to lead it is asked last.
 pub(super) fn look(
     options: &Arc<Options>,
     shard: usize,
@@ -182,7 +182,8 @@ pub(super) fn elsewhere(
     open(options, shard, key, hops.deadline)
 }
 
-/// A connection to the server that has this key, which was asked whether it does, beginning with this one.
+/// A connection to the server that has this key, which was asked whether it does, beginning with
+/// this one.
 pub(super) fn ask_for_key(
     options: &Arc<Options>,
     mut conn: Conn,

@@ -108,8 +108,8 @@ impl Guard {
         }
     }
 
-    /// In a cluster: how much of the promise is left at least when the leader fails and the next one has renewed it. Nothing
-    /// if the lease is too short for that, and none for a server alone.
+    /// In a cluster: how much of the promise is left at least when the leader fails and the next
+    /// one has renewed it. Nothing if the lease is too short for that, and none for a server alone.
     #[must_use]
     pub fn failover_spare(&self) -> Option<Duration> {
         match self.hold.is_copy() {
@@ -155,10 +155,11 @@ impl Guard {
         &self.lost
     }
 
-    /// Calls this when it is lost: once, when [`is_held`](Self::is_held) is false and the token is gone; at
-    /// once if it is lost already; never if it is let go. All callbacks of a client are called one after
-    /// the other on a thread for them, and never hold up a renewal. One that takes longer than a second is not waited
-    /// for: the next is called beside it, up to eight at a time. A forked child has no such thread, and calls none.
+    /// Calls this when it is lost: once, when [`is_held`](Self::is_held) is false and the token is
+    /// gone; at once if it is lost already; never if it is let go. All callbacks of a client are
+    /// called one after the other on a thread for them, and never hold up a renewal. One that takes
+    /// longer than a second is not waited for: the next is called beside it, up to eight at a time.
+    /// A forked child has no such thread, and calls none.
     pub fn on_lost(&self, callback: impl FnOnce(Lost) + Send + 'static) {
         if !self.hold.is_copy() {
             self.hold.on_lost(Box::new(callback));
@@ -180,9 +181,9 @@ impl Guard {
     /// token, which is returned.
     ///
     /// # Errors
-    /// [`Misuse`](Error::Misuse) if the client neither [keeps](super::Builder::keep) what it acquires nor
-    /// is [attached](super::Builder::attach): then it would end with its connection. Also in a forked child.
-    /// [`Lost`](Error::Lost) if it was held no longer.
+    /// [`Misuse`](Error::Misuse) if the client neither [keeps](super::Builder::keep) what it
+    /// acquires nor is [attached](super::Builder::attach): then it would end with its connection.
+    /// Also in a forked child. [`Lost`](Error::Lost) if it was held no longer.
     pub fn leave(mut self) -> Result<Token, Error> {
         self.inner.check_process()?;
         if !self.inner.options.outlives() {

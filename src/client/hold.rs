@@ -27,8 +27,9 @@ const RENEW_PART: u32 = 3;
 /// In a cluster a short lease is asked for again more often, but not more often than this.
 pub(super) const RENEW_EVERY_MIN: Duration = Duration::from_millis(300);
 
-/// When the lease of a silent leader is over, another member has taken over and a guard is renewed there within this
-/// time: etcd ends the lease up to half a second late, and the client looks for a leader every three quarters of a second.
+/// When the lease of a silent leader is over, another member has taken over and a guard is renewed
+/// there within this time: etcd ends the lease up to half a second late, and the client looks for a
+/// leader every three quarters of a second.
 const FOUND_WITHIN: Duration = Duration::from_millis(1_500);
 
 /// A grant, shared by its guard and the thread that renews it.
@@ -203,8 +204,8 @@ impl Hold {
         }
     }
 
-    /// In a cluster: how long before the end of the promise another leader has renewed it at the latest, if the leader
-    /// fails just before a renewal.
+    /// In a cluster: how long before the end of the promise another leader has renewed it at the
+    /// latest, if the leader fails just before a renewal.
     pub(super) fn failover_spare(&self) -> Option<Duration> {
         let slack = self.slack(self.lease())?;
         Some(slack.saturating_sub(self.renew_every()))
@@ -219,8 +220,9 @@ impl Hold {
         Some(self.bounds.drift.promise_for(needed))
     }
 
-    /// In a cluster: how much longer the promise is than a change of the leader takes. One half of it passes between two
-    /// renewals at most, the other one is left for whatever has to end with the promise.
+    /// In a cluster: how much longer the promise is than a change of the leader takes. One half of
+    /// it passes between two renewals at most, the other one is left for whatever has to end with
+    /// the promise.
     fn slack(&self, lease: Millis) -> Option<Duration> {
         let failover = clock::duration(self.cluster_ttl?).saturating_add(FOUND_WITHIN);
         Some(self.bounds.counted(lease).saturating_sub(failover))

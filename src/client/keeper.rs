@@ -186,9 +186,10 @@ impl Keeper {
         of_key.map(|it| it.hold.token.fence.0).collect()
     }
 
-    /// In a forked child: closes the connection of this one, or of all. Neither the server nor the `epoll`, which is the
-    /// parent's as well, hears of it. If the parent's renewal thread had the table at the time of the fork, it is never
-    /// free here, and the connections stay open until the child ends.
+    /// In a forked child: closes the connection of this one, or of all. Neither the server nor the
+    /// `epoll`, which is the parent's as well, hears of it. If the parent's renewal thread had the
+    /// table at the time of the fork, it is never free here, and the connections stay open until
+    /// the child ends.
     pub(super) fn abandon(&self, number: Option<u64>) {
         let mut table = match self.table.try_lock() {
             Ok(table) => table,
@@ -343,8 +344,8 @@ impl Kept {
         Nanos(self.sent_at.0.saturating_add(span))
     }
 
-    /// How long something may go unanswered before the connection is given up: until half of the lease is over, so that
-    /// there is time to make another one.
+    /// How long something may go unanswered before the connection is given up: until half of the
+    /// lease is over, so that there is time to make another one.
     fn patience(&self, asked_at: Nanos) -> Nanos {
         let span = clock::duration(self.hold.span()) / 6;
         let span = span.min(self.answer_timeout);
@@ -378,8 +379,9 @@ impl Kept {
         }
     }
 
-    /// Asks what is due, and says whether there was something. A connection to a server alone on which nothing was answered
-    /// for long is given up, if another one can save the grant. To a member of a cluster see `look`.
+    /// Asks what is due, and says whether there was something. A connection to a server alone on
+    /// which nothing was answered for long is given up, if another one can save the grant. To a
+    /// member of a cluster see `look`.
     fn ask(&mut self, poller: &Poller, now: Nanos) -> bool {
         let has_no_other = matches!(&self.link, Link::Up(conn) if conn.has_no_other());
         let (gives_up_at, check_at) = match self.waits_since() {
@@ -404,8 +406,9 @@ impl Kept {
         true
     }
 
-    /// A member of a cluster does not answer: looks whether another one leads by now. Then that one has the grant, and this
-    /// connection is of no use any more. If the same one answers elsewhere, what outlives its connection gets another one.
+    /// A member of a cluster does not answer: looks whether another one leads by now. Then that one
+    /// has the grant, and this connection is of no use any more. If the same one answers elsewhere,
+    /// what outlives its connection gets another one.
     fn look(&mut self, options: &Arc<Options>, poller: &Poller, now: Nanos) {
         let (conn, since) = match (&self.link, self.waits_since()) {
             (Link::Up(conn), Some(since)) if !conn.has_no_other() => (conn, since),

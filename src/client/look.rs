@@ -37,7 +37,7 @@ const COME_BACK_EVERY: Duration = Duration::from_millis(50);
 /// How long one look may take: one member that does not answer, and another one that does.
 const LOOK_TIME: Duration = Duration::from_secs(2);
 
-/// How long the silent server itself may take, and how long it is good for others what was seen of a server.
+/// Time limit for the silent server itself, and how long the result of a look is shared.
 pub(super) const SAME_TIME: Duration = Duration::from_millis(500);
 const GOOD_FOR: Duration = Duration::from_millis(500);
 
@@ -92,7 +92,8 @@ impl Look {
     }
 }
 
-/// Looks again and again while a member of a cluster is silent: one that was stopped, or cut off, would be silent for ever.
+/// Looks again and again while a member of a cluster is silent: one that was stopped, or cut off,
+/// would be silent for ever.
 #[derive(Debug)]
 pub(super) struct Lookout {
     look: Option<Look>,
@@ -140,8 +141,8 @@ impl Lookout {
         matches!(self.seen(options, conn, key), Some(Seen::Elsewhere(..)))
     }
 
-    /// What came of the look that was begun last; none if that is not known yet, or if it is not time to look. Never
-    /// waits.
+    /// What came of the look that was begun last; none if that is not known yet, or if it is not
+    /// time to look. Never waits.
     pub(super) fn seen(
         &mut self,
         options: &Arc<Options>,

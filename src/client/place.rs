@@ -158,8 +158,9 @@ impl Place {
 }
 
 impl Drop for Place {
-    /// A place ends with its connection. That of an attached client does not, and whoever is behind it would
-    /// wait for the lease of a grant that nobody takes. In a forked child the place is the parent's.
+    /// A place ends with its connection. That of an attached client does not, and whoever is behind
+    /// it would wait for the lease of a grant that nobody takes. In a forked child the place is the
+    /// parent's.
     fn drop(&mut self) {
         let inner = &self.lock.inner;
         let Some(mut conn) = self.conn.take() else {

@@ -11,7 +11,8 @@ use crate::engine::types::{Mode, Request};
 use crate::wire::client::push_request;
 use crate::wire::command::Command;
 
-/// A lease is asked for again earlier by up to this part of the time, so that many clients do not ask at once.
+/// A lease is asked for again earlier by up to this part of the time, so that many clients do not
+/// ask at once.
 const JITTER_PART: u64 = 10;
 
 /// So long after it was asked for, or a little earlier.

@@ -14,7 +14,8 @@ use super::conn::Conn;
 const BACKOFF: Duration = Duration::from_millis(50);
 const BACKOFF_MAX_ALONE: Duration = Duration::from_secs(2);
 const BACKOFF_MAX: Duration = Duration::from_secs(1);
-/// The longest for several while one of them is there and does not lead: another one may lead any moment.
+/// The longest for several while one of them is there and does not lead: another one may lead any
+/// moment.
 const BACKOFF_MAX_LED: Duration = Duration::from_millis(500);
 
 /// How long one of several members may take to answer, if others do.

@@ -8,7 +8,7 @@ use super::call::Caller;
 use super::clock::Moment;
 use crate::maker::Maker;
 
-/// Whoever waits looks at the clock this often: no wait of the system counts the time asleep.
+/// A wait looks at the clock this often: no wait of the system counts the time asleep.
 pub(super) const LOOK: Duration = Duration::from_secs(1);
 
 /// Ends acquires that are under way, at once: those that pause between two attempts, and those whose
@@ -56,8 +56,8 @@ impl Cancel {
         Self::default()
     }
 
-    /// Ends what is under way, and everything that begins with this later. Does nothing in a forked child: what is under
-    /// way is the parent's, and so are its connections.
+    /// Ends what is under way, and everything that begins with this later. Does nothing in a forked
+    /// child: what is under way is the parent's, and so are its connections.
     pub fn cancel(&self) {
         if self.is_copy() {
             return;
@@ -72,7 +72,8 @@ impl Cancel {
         }
     }
 
-    /// Whether it is cancelled. In a forked child it counts as such: nothing can begin with it there.
+    /// Whether it is cancelled. In a forked child it counts as such: nothing can begin with it
+    /// there.
     pub fn is_cancelled(&self) -> bool {
         self.is_copy() || self.state().is_cancelled
     }

@@ -203,7 +203,8 @@ impl Latest {
 }
 
 impl Shared {
-    /// Whether this is a copy in a forked child. There the mutex may be locked for ever, and nothing is held.
+    /// Whether this is a copy in a forked child. There the mutex may be locked for ever, and
+    /// nothing is held.
     fn is_copy(&self) -> bool {
         !self.maker.is_this()
     }
@@ -324,7 +325,8 @@ impl Heartbeat {
     /// Stops renewing, and returns the lease as it is now: whoever has it may renew it, or release it, or let it
     /// end. Returns when the thread has ended; a renewal that is under way is broken off.
     ///
-    /// In a forked child it stops nothing, and returns a lease that is not held: the lock is the parent's.
+    /// In a forked child it stops nothing, and returns a lease that is not held: the lock is the
+    /// parent's.
     pub fn cancel(mut self) -> Lease {
         if self.shared.is_copy() {
             return Lease {
@@ -339,8 +341,8 @@ impl Heartbeat {
     /// Stops renewing and releases the lock. From now on it counts as lost, whatever comes of that.
     ///
     /// # Errors
-    /// Those of [`release_once`](super::LeaseClient::release_once). [`Error::Misuse`] in a forked child, which releases
-    /// nothing.
+    /// Those of [`release_once`](super::LeaseClient::release_once). [`Error::Misuse`] in a forked
+    /// child, which releases nothing.
     pub fn release(mut self) -> Result<Release, Error> {
         self.caller.check_process()?;
         self.shared.change(|latest| latest.is_lost = true);
@@ -351,7 +353,8 @@ impl Heartbeat {
 
     fn stop(&mut self) {
         if self.shared.is_copy() {
-            // To cancel would break the parent's connections, and the thread to be waited for is not there.
+            // To cancel would break the parent's connections, and the thread to be waited for is
+            // not there.
             return std::mem::forget(self.thread.take());
         }
         self.stop.cancel();

@@ -65,8 +65,8 @@ impl Lease {
     }
 }
 
-/// Until when a lease of this length is certainly kept that was asked for at this moment, if clocks differ in speed by no
-/// more than this. Servers are told whole milliseconds.
+/// Until when a lease of this length is certainly kept that was asked for at this moment, if clocks
+/// differ in speed by no more than this. Servers are told whole milliseconds.
 pub(super) fn promised_until(sent: Moment, ttl: Duration, drift: Drift) -> Moment {
     let told = Duration::from_millis(u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX));
     sent.after(drift.counted(told))

@@ -212,8 +212,9 @@ impl LeaseClientBuilder {
         self
     }
 
-    /// By how many percent the clocks of this machine and of the server may differ in speed, up to 50: so much of a lease
-    /// is not counted on. 10 unless set, which is enough while a clock is slewed.
+    /// By how many percent the clocks of this machine and of the server may differ in speed, up to
+    /// 50: so much of a lease is not counted on. 10 unless set, which is enough while a clock is
+    /// slewed.
     pub fn clock_drift(mut self, percent: u32) -> Self {
         self.clock_drift = Some(percent);
         self

@@ -306,8 +306,8 @@ fn nobody_believes_to_hold_what_another_leader_granted_to_somebody_else() {
     assert!(samples > 0, "never held at all");
 }
 
-/// A grant that outlives its connection is looked for as soon as an answer is late, as any other: neither a third of its
-/// lease nor the answer timeout is waited for.
+/// A grant that outlives its connection is looked for as soon as an answer is late, as any other:
+/// neither a third of its lease nor the answer timeout is waited for.
 #[test]
 fn kept_guard_leaves_a_stopped_leader_when_an_answer_is_late() {
     let mut pair = Pair::start();

@@ -1,4 +1,5 @@
-//! A forked child has a copy of everything that its parent has. Nothing that it does with that reaches the server.
+//! A forked child has a copy of everything that its parent has. Nothing that it does with that
+//! reaches the server.
 
 use latchd::client::{Client, Command, Enqueued, Error, ErrorKind, Guard, Lost, Standing};
 
@@ -19,7 +20,7 @@ fn assert_not_free(daemon: &Daemon, guard: &Guard) {
     assert_eq!(busy.kind(), ErrorKind::Busy, "{busy}");
 }
 
-/// The guard is still the parent's: nobody else gets it, and it is renewed.
+/// The guard is still the parent's: no other client gets it, and it is renewed.
 #[track_caller]
 fn assert_still_held(daemon: &Daemon, guard: &Guard) {
     assert_not_free(daemon, guard);
@@ -149,7 +150,8 @@ fn forked_child_does_not_give_up_its_parents_place() {
     place.wait(s(10)).unwrap().release().unwrap();
 }
 
-/// Whatever the renewal thread does at the moment of the fork, the child waits for none of its locks.
+/// Whatever the renewal thread does at the moment of the fork, the child waits for none of its
+/// locks.
 #[test]
 fn forked_child_never_hangs() {
     const GUARDS: usize = 40;

@@ -11,7 +11,7 @@ use super::proxy::{GREETING, Tally, peer_that_decides};
 use super::vocabulary::{Daemon, PATIENCE};
 use super::{builder, client, ms, s};
 
-/// A clock of ours that is slewed does not make anybody believe in what the server has ended.
+/// A client whose clock is slewed does not believe in a lease that the server has ended.
 #[test]
 fn a_tenth_of_a_lease_is_not_counted_on_unless_set() {
     let daemon = Daemon::start(&[]);
@@ -32,7 +32,8 @@ fn a_tenth_of_a_lease_is_not_counted_on_unless_set() {
     }
 }
 
-/// The shorter a lease is for its cluster, the more often it is renewed: there is always time to find another leader.
+/// The shorter a lease is for its cluster, the more often it is renewed: there is always time to
+/// find another leader.
 #[test]
 fn short_leases_of_a_cluster_are_renewed_more_often() {
     let renewals = Tally::default();
@@ -50,13 +51,14 @@ fn short_leases_of_a_cluster_are_renewed_more_often() {
     });
     let client = Client::connect(&format!("{address}+127.0.0.1:1")).unwrap();
     let guard = client.lock("job").lease(s(8)).acquire().unwrap();
-    // Of 7.2 s 0.7 are left when another leader is found: one half between two renewals, one half to spare.
+    // Of 7.2 s 0.7 are left when another leader is found: one half between two renewals, one half
+    // to spare.
     assert_eq!(guard.failover_spare(), Some(ms(350)));
     let least = guard.least_lease(ms(300)).unwrap();
     assert!(least > ms(7_888) && least < ms(7_889), "{least:?}");
     // At a third of the lease there would be three of them within its time.
     assert!(renewals.reaches(10));
-    // A server alone has nobody to wait for.
+    // A server alone has no other leader.
     let alone = Client::connect(&address.to_string()).unwrap();
     let guard = alone.lock("job").lease(s(8)).acquire().unwrap();
     assert_eq!(

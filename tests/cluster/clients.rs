@@ -139,8 +139,9 @@ fn what_programs_hold_and_wait_for_outlasts_the_leader() {
     });
 }
 
-/// The least lease that is promised to outlast a change of the leader: with this no command is ended, whether the leader is
-/// stopped or cut off from etcd, and whenever that happens between two renewals.
+/// The least lease that is promised to outlast a change of the leader: with this no command is
+/// ended, whether the leader is stopped or cut off from etcd, and whenever that happens between two
+/// renewals.
 #[test]
 fn commands_with_the_least_lease_outlast_a_silent_leader() {
     const LEASE_S: u64 = 3 + 3; // the TTL of these members, and three seconds

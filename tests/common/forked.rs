@@ -15,11 +15,12 @@ unsafe extern "C" {
     fn _exit(code: i32) -> !;
 }
 
-/// Runs this in a forked child. What it changes is changed there alone. It must return true, in time: a child that
-/// waits for a lock of a thread which it does not have waits for ever.
+/// Runs this in a forked child. What it changes is changed there alone. It must return true, in
+/// time: a child that waits for a lock of a thread which it does not have waits for ever.
 #[track_caller]
 pub(crate) fn assert_in_child(work: impl FnOnce() -> bool) {
-    // The child has this thread alone. It touches what the test gave it, and ends without any destructor.
+    // The child has this thread alone. It touches what the test gave it, and ends without any
+    // destructor.
     let pid = unsafe { fork() };
     if pid == 0 {
         let is_right = catch_unwind(AssertUnwindSafe(work)).unwrap_or(false);

@@ -65,7 +65,7 @@ fn a_lease_that_was_waited_for_is_held_when_it_is_had() {
     assert_eq!(lease.lease_expiry_ms, 1_767_225_660_001);
 }
 
-/// A clock of ours that is slewed does not make anybody believe in what the server has ended.
+/// A client whose clock is slewed does not believe in a lease that the server has ended.
 #[test]
 fn a_tenth_of_a_lease_is_not_counted_on_unless_set() {
     let server = Scripted::start(|_, asked| match asked.action() {

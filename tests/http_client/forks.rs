@@ -1,4 +1,5 @@
-//! A forked child has a copy of its parent's heartbeat. Nothing that it does with that reaches the server or the parent's thread.
+//! A forked child has a copy of its parent's heartbeat. Nothing that it does with that reaches the
+//! server or the parent's thread.
 
 use latchd::http_client::{Cancel, Error, Heartbeat, HeartbeatOptions, LeaseClient, RetryOptions};
 
@@ -12,7 +13,7 @@ fn is_misuse<T>(result: Result<T, Error>) -> bool {
     }
 }
 
-/// Still renewed for longer than any renewal lasts, and nobody else gets it.
+/// Still renewed for longer than any renewal lasts, and no other client gets it.
 #[track_caller]
 fn assert_still_held(client: &LeaseClient, heartbeat: &Heartbeat) {
     assert!(!heartbeat.watch().wait_until_lost(ms(1_200)));
