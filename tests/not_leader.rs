@@ -163,7 +163,7 @@ fn over_http_a_standby_redirects_with_path_and_query() {
     assert!(told.starts_with("HTTP/1.1 307 "), "{told}");
     let location = "\r\nLocation: http://10.0.0.1:6389/v1/locks/a%20b?x=1&y=%20\r\n";
     assert!(told.contains(location), "{told}");
-    // A client that shows only the body is told, too; lease routes have the reason as all others.
+    // curl shows only the body. Lease routes have the reason, like all others.
     let says =
         r#"{"error":"another server decides; ask http://10.0.0.1:6389","reason":"NOT_LEADER"}"#;
     assert!(told.contains(says), "{told}");

@@ -29,7 +29,7 @@ impl World {
         world
     }
 
-    /// Nobody has written anything.
+    /// An etcd without a log.
     fn empty(every: u64) -> Self {
         let keys = Keys::new("test", 0);
         Self {
@@ -217,7 +217,7 @@ fn a_standby_follows_however_little_etcd_remembers() {
     }
 }
 
-/// A way to an etcd where another member creates the log behind so many questions.
+/// An etcd in which another member creates the log after this many requests.
 struct Raced(Shared, u64);
 
 impl Etcd for Raced {
@@ -231,7 +231,7 @@ impl Etcd for Raced {
     }
 }
 
-/// Two that start at once: whatever one has read when the other creates the log, nothing is damaged.
+/// Two members start at once. One creates the log between two reads of the other.
 #[test]
 fn log_that_another_member_creates_meanwhile_is_followed() {
     for behind in 1..=7 {
@@ -265,7 +265,7 @@ impl Etcd for Timed {
 }
 
 #[test]
-fn standby_sends_nobody_to_a_leader_that_has_missed_renewals() {
+fn standby_does_not_redirect_to_a_leader_that_has_missed_renewals() {
     let (member, _) = member(options());
     let mut world = World::empty(u64::MAX);
     let granted = world.model.apply(Nanos(0), &Ask::Grant { ttl_s: 5 });

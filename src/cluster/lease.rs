@@ -183,7 +183,7 @@ fn look_on(member: &Member, held: &Held, mut etcd: Box<dyn Etcd + Send>, looked:
 /// How a leader comes to have no key.
 #[derive(Debug, PartialEq, Eq)]
 enum Loss {
-    /// A renewal was refused meanwhile, so it is known.
+    /// A renewal was refused in the meantime, and this time as a leader is over already.
     Known,
     /// It could not renew for longer than its lease, as after a pause of the process. The key went with the lease.
     LeaseRanOut,

@@ -193,7 +193,7 @@ impl Member {
     }
 
     /// It is about to end, and does not serve: it leads no more, if it was about to. The thread that renews its
-    /// lease gives it back, or nobody could lead until it is over.
+    /// lease gives it back; otherwise no member could lead before that lease ends.
     pub(super) fn give_up(&self) {
         self.tenancy.change(|standing, _| {
             if let Some(lease) = standing.lease() {

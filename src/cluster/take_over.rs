@@ -75,7 +75,7 @@ impl Follower {
             standing.granted(sent, lease, ttl_s);
             standing.lease() == Some(lease)
         });
-        // It was told to end meanwhile. From here on the thread that renews the lease gives it back.
+        // The process ends. No other thread knows of this lease.
         if !is_candidate {
             let _ = self.etcd.call(&Ask::Revoke { lease }, PATIENCE_FIRST); // or it ends by itself
             return Ok(false);

@@ -20,7 +20,7 @@ use super::stream::Stream;
 #[cfg(feature = "tls")]
 use super::tls::{Terms, TlsStream, is_name};
 
-/// How long one member may take to let us in, unless it is said otherwise.
+/// Default time limit for a connection to one member.
 const CONNECT_WITHIN: Duration = Duration::from_millis(1_250);
 
 /// Where the members of an etcd are, and how one gets in. Clones are the same.

@@ -12,7 +12,7 @@ use super::http::{Connection, Request};
 use super::json;
 use super::stream::now;
 
-/// The search ends after this long and so many round trips to the current member: a call waits for it.
+/// Time limit of the search: a fixed part, and this many round trips to the current member. A call waits for it.
 /// Each of two other members takes five: TCP, TLS, the version, its status, and its figures instead.
 const FIND_WITHIN: Duration = Duration::from_millis(250);
 const FIND_ROUND_TRIPS: u32 = 12;

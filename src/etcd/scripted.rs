@@ -21,7 +21,7 @@ pub(super) fn plain(body: &str) -> String {
 }
 
 /// The member at this address, seen from far away: everything takes so long in each direction. Returns where.
-/// A connection itself is taken at once, as nothing here can delay that.
+/// The TCP handshake is not delayed.
 pub(super) fn far(address: &str, one_way: Duration) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let here = listener.local_addr().unwrap().to_string();

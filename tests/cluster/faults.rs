@@ -82,8 +82,7 @@ fn a_leader_that_hears_nothing_is_followed_by_another() {
     });
 }
 
-/// A round trip of 260 ms, with the default lease: a member leads and goes on leading, also when all its connections
-/// to etcd are lost at once and it has to make new ones.
+/// A round trip of 260 ms and the default lease. The leader stays, also when it loses all connections to etcd.
 #[test]
 fn leader_stays_although_etcd_is_130_ms_away() {
     with_etcd(|etcds| {

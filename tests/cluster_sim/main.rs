@@ -195,7 +195,7 @@ fn with_an_etcd_that_writes_slowly_somebody_leads_all_the_same() {
     expect_failover_in(Plan::with_slow_writes(Blow::Kill, 1_500 * MS), within_ms);
 }
 
-/// It has the leader's key when it is told to stop, and etcd is slow. What it waits for is etcd, and not the lease.
+/// A candidate with the leader's key gets SIGTERM while etcd is slow. The next leader does not wait for its lease.
 #[test]
 fn candidate_that_is_told_to_stop_gives_its_lease_back_also_to_a_slow_etcd() {
     let plan = Plan::with_slow_writes(Blow::KillThenEndCandidate, 1_500 * MS);

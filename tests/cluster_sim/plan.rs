@@ -54,7 +54,7 @@ pub(crate) enum Blow {
     Resign,
     /// It is told to let another one lead, and follows.
     Move,
-    /// It is killed; then the next one is told to stop when it has the leader's key and does not lead yet.
+    /// It is killed; then the next candidate gets SIGTERM between taking the leader's key and leading.
     KillThenEndCandidate,
 }
 

@@ -590,7 +590,7 @@ impl World {
         }
     }
 
-    /// The first one that has the leader's key and does not lead yet is told to stop.
+    /// Sends SIGTERM to the first candidate that has the leader's key and does not lead yet.
     fn strike_candidate(&mut self) {
         let key = self.etcd.model.value(&Keys::new("sim", 0).leader());
         let Some(key) = key.and_then(|kv| LeaderKey::decode(&kv.value)) else {
