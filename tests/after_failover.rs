@@ -290,7 +290,7 @@ fn an_attached_client_resumes_and_reclaims_its_bytes_before_others_get_them() {
     let client = connect(&mut after);
     assert_eq!(
         ask(&mut after, client, "attach gw/1 60 s3cret"),
-        "ok 2 resumed\n"
+        "ok 2 resumed 90000\n"
     );
     assert_eq!(ask(&mut after, client, "rangereclaim file ex 0 10"), "ok\n");
     assert_eq!(ask(&mut after, client, "reclaimdone gw/1"), "ok\n");
@@ -300,6 +300,26 @@ fn an_attached_client_resumes_and_reclaims_its_bytes_before_others_get_them() {
     );
     assert_eq!(ask(&mut after, stranger, "l owned 0"), "timeout\n");
     assert_eq!(ask(&mut after, client, "rangeunlock file 0 10"), "ok\n");
+    assert_eq!(ask(&mut after, stranger, "rangelock file ex 5 1 0"), "ok\n");
+}
+
+/// The client counts on its time to live by its own clock, so the new leader keeps the bytes for that long.
+#[test]
+fn bytes_of_a_client_are_kept_for_its_time_to_live_if_that_is_longer_than_the_grace_period() {
+    let (mut before, log) = first();
+    let client = connect(&mut before);
+    let told = ask(&mut before, client, "attach gw/1 300 s3cret");
+    assert_eq!(told, "ok 1 new\n");
+    assert_eq!(ask(&mut before, client, "rangelock file ex 0 10 0"), "ok\n");
+    let mut after = next(&log, WALL_MS);
+    let stranger = connect(&mut after);
+    for second in 0..300 {
+        let told = ask(&mut after, stranger, "rangelock file ex 5 1 0");
+        let left = format!("error_grace {}\n", (300 - second) * 1_000);
+        assert_eq!(told, left);
+        after.pass(Millis::from_secs(1));
+    }
+    after.settle();
     assert_eq!(ask(&mut after, stranger, "rangelock file ex 5 1 0"), "ok\n");
 }
 

@@ -123,10 +123,12 @@ impl Table {
 const NEW: Option<Reply> = Some(Reply::Attached {
     epoch: 1,
     is_new: true,
+    reclaim: None,
 });
 const RESUMED: Option<Reply> = Some(Reply::Attached {
     epoch: 1,
     is_new: false,
+    reclaim: None,
 });
 
 fn refused(why: Refusal) -> Option<Reply> {
@@ -638,4 +640,122 @@ fn very_many_pieces_of_one_lock_go_a_part_at_a_time() {
     );
     assert_eq!(table.locks(), 0);
     table.engine.check();
+}
+
+/// A client that is to be kept from now on has everything recorded that it holds, a part at a time. What it gets
+/// and lets go of meanwhile is recorded as well, so the records bring back exactly what it has.
+#[test]
+fn a_client_with_very_many_holds_that_is_to_be_kept_is_recorded_a_part_at_a_time() {
+    record_in_parts(10_000, 10_000);
+    record_in_parts(10_000, 0);
+}
+
+fn record_in_parts(holds: u32, pieces: u64) {
+    const PART_WORK_MAX: u64 = TURN_WORK / 4;
+    let rules = Rules {
+        durable: true,
+        locks_max: 0,
+        ranges_per_resource_max: 0,
+        ranges_per_client_max: 0,
+        ranges_max: 0,
+        ..Rules::default()
+    };
+    let mut table = Table {
+        checks: false,
+        ..Table::new(rules.clone())
+    };
+    table.attach(1, "a", Millis::ZERO).unwrap();
+    table.attach(2, "a", Millis::ZERO).unwrap();
+    let mut tokens = Vec::new();
+    for key in 0..holds {
+        tokens.push(table.acquire(1, &key.to_le_bytes(), LOCK).unwrap());
+    }
+    let range = |resource: &'static [u8], owner: u64, start, locks: bool| {
+        let span = Span { start, len: 1 };
+        let ask = match locks {
+            false => RangeAsk::Unlock { span },
+            true => RangeAsk::Lock {
+                mode: Sharing::Exclusive,
+                span,
+                wait: Millis::ZERO,
+            },
+        };
+        (resource, owner.to_le_bytes(), ask)
+    };
+    let change = |table: &mut Table, (resource, owner, ask): (&[u8], [u8; 8], RangeAsk)| {
+        let request = RangeRequest {
+            resource,
+            owner: &owner,
+            ask,
+        };
+        let input = Input::Range(conn(2), None, request);
+        assert_eq!(table.ask(input), Some(Reply::Done));
+    };
+    for piece in 0..pieces {
+        change(&mut table, range(b"one owner", 0, 2 * piece, true));
+        change(&mut table, range(b"many owners", piece, 2 * piece, true));
+    }
+    let mut records: Vec<_> = table.engine.take_records().collect();
+    let (mut parts, mut dearest) = (0, 0);
+    let reply = loop {
+        let attach = Attach {
+            id: "a",
+            ttl: HOUR,
+            secret: SECRET,
+        };
+        table.engine.take_work();
+        let out = table.apply(Input::Attach(conn(1), attach));
+        dearest = dearest.max(table.engine.take_work());
+        parts += 1;
+        match &out[..] {
+            [Effect::NotYet(_)] | [Effect::Mark(_), Effect::NotYet(_)] => {}
+            _ => break out,
+        }
+        // Others of the client go on: what is let go may be recorded already, or stand there next.
+        let at = (parts * 37) % 10_000;
+        for owner in [at, 9_999 - at, parts] {
+            change(&mut table, range(b"one owner", 0, 2 * owner, false));
+            change(&mut table, range(b"many owners", owner, 2 * owner, false));
+        }
+        change(&mut table, range(b"one owner", 0, 2 * at + 1, true));
+        change(&mut table, range(b"many owners", at + 3, 2 * at + 1, true));
+        let key = (at as u32) % holds;
+        let release = Request::Release {
+            key: &key.to_le_bytes(),
+            token: Some(tokens[key as usize]),
+        };
+        table.apply(Input::Request(conn(2), release));
+        table.acquire(2, format!("new {parts}").as_bytes(), LOCK);
+        records.extend(table.engine.take_records());
+    };
+    records.extend(table.engine.take_records());
+    let last = table.engine.record_count();
+    assert!(
+        matches!(reply[0], Effect::Mark(mark) if mark == last),
+        "{reply:?}"
+    );
+    assert!(
+        parts > 20 && dearest < PART_WORK_MAX,
+        "{parts} parts, one of {dearest}"
+    );
+    table.engine.check();
+    let origin = Origin {
+        fence: 0,
+        seed: [1, 2],
+        salt_key: [3, 4, 5, 6],
+    };
+    let mut restored = Engine::new(rules, origin);
+    for record in &records {
+        restored.apply(Nanos(1), Input::Restore(record), &mut Effects::new());
+    }
+    let image = |engine: &Engine| -> Vec<String> {
+        let image = engine.image().into_iter().map(|it| format!("{it:?}"));
+        let mut image: Vec<String> = image.collect();
+        image.sort_unstable();
+        image
+    };
+    assert!(
+        image(&restored) == image(&table.engine),
+        "something is not recorded"
+    );
 }

@@ -496,6 +496,11 @@ fn keep(claim: &Claim, client: &Client, ranges: Ranges, state: &Mutex<State>) {
             pause(TRY_AGAIN_AFTER.min(beat));
             let asked_at = monotonic();
             if let Ok(mut new) = claim.ranges(client) {
+                // Until they are had back, the server keeps them for no longer than it says.
+                if let Some(left) = new.reclaim_within() {
+                    let mut state = locked(state);
+                    state.until = state.until.min(asked_at.saturating_add(left));
+                }
                 match confirm(claim, client, &mut new, state, asked_at) {
                     Ok(true) => ranges = Some(new),
                     Ok(false) => return,

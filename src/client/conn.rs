@@ -159,6 +159,9 @@ pub(super) struct Conn {
     pub(super) epoch: u64,
     /// How long a leader's lease is, if the server is a member of a cluster.
     pub(super) cluster_ttl: Option<Millis>,
+    /// Until when the server keeps range locks for the attached client that this has to have back after a
+    /// restart, by our own clock: counted from before it was asked.
+    pub(super) reclaim_until: Option<Nanos>,
     /// When it was last used.
     pub(super) used_at: Nanos,
 }
@@ -196,6 +199,7 @@ impl Conn {
             news_bytes: 0,
             epoch: 0,
             cluster_ttl: None,
+            reclaim_until: None,
             used_at: clock::now(),
         };
         conn.greet();
@@ -427,7 +431,11 @@ impl Conn {
                 Told::Hello {
                     epoch, cluster_ttl, ..
                 } => (self.epoch, self.cluster_ttl) = (epoch, cluster_ttl),
-                Told::Done | Told::Attached { .. } => {}
+                Told::Done => {}
+                Told::Attached { reclaim, .. } => {
+                    // It was not used since it was begun.
+                    self.reclaim_until = reclaim.map(|left| self.used_at.after(left));
+                }
                 Told::NotLeader(told) => {
                     let told = told.map(|it| String::from_utf8_lossy(it).into_owned());
                     return Err(Fault::NotLeader(told));

@@ -232,6 +232,14 @@ impl Ranges {
         Ok(self.cancel(mode, start, len)? == Cancel::Granted)
     }
 
+    /// For how long the server keeps bytes that the attached client held before the server was started anew
+    /// and has to [have back](Self::reclaim), as it was told when this connection attached. None if there
+    /// were none then.
+    #[must_use]
+    pub fn reclaim_within(&self) -> Option<Duration> {
+        self.session.reclaim_until().map(clock::until)
+    }
+
     /// Has back bytes that the attached client held before the server was started anew.
     ///
     /// # Errors

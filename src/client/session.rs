@@ -10,6 +10,7 @@ use super::conn::{Conn, Fault, Reply};
 use super::error::{Error, shown};
 use super::look::{Lookout, led_elsewhere};
 use super::{Hops, Inner, key_of_frame};
+use crate::base::Nanos;
 use crate::wire::client::{Line, News, push_request};
 use crate::wire::command::Command;
 
@@ -86,6 +87,11 @@ impl fmt::Debug for Session {
 }
 
 impl Session {
+    /// Until when range locks are kept that the attached client has to have back after a restart.
+    pub(super) fn reclaim_until(&self) -> Option<Nanos> {
+        self.conn.reclaim_until
+    }
+
     pub(super) fn open(inner: &Arc<Inner>, key: &[u8]) -> Result<Self, Error> {
         Ok(Self {
             conn: inner.open(inner.shard(key), Some(key))?,

@@ -441,8 +441,9 @@ pub(super) const ROWS: &[Row] = &[
         default: "90s",
         group: RANGES,
         rule: SPAN,
-        help: "How long range locks are kept after a restart for the clients that held them; what \
-               they have not reclaimed by then is released.",
+        help: "How long range locks are kept after a restart for the clients that held them, or for \
+               the client's time to live if that is longer; what they have not reclaimed by then is \
+               released.",
         set: |c, text| put(&mut c.grace_period, value::span(text)),
     },
     Row {

@@ -18,7 +18,8 @@ use super::arena::{Arena, Chain, NONE, Stored};
 use super::conn::{Asker, Conn, ConnIndex};
 use super::ctx::{Core, Ctx};
 use super::owner::{Overdue, Owner, OwnerIndex, Owners, Presence};
-use super::types::{Attach, Effects, Record, Refusal, Reply, Secret, SecretHash};
+use super::registered::Recording;
+use super::types::{Attach, Effects, Record, Refusal, Secret, SecretHash};
 use super::{Engine, work};
 use crate::base::{ConnId, Millis, Nanos};
 use crate::key::Key;
@@ -49,6 +50,8 @@ pub(super) struct Client {
     /// Runs while it is away.
     pub(super) timer: Option<TimerId>,
     pub(super) undoing: Undoing,
+    /// It is known after a restart from now on, and this is how far what it had before is recorded.
+    pub(super) recording: Option<Recording>,
     /// The connection that is told when the client is forgotten, because it has asked for that.
     pub(super) detached_by: Option<ConnId>,
 }
@@ -142,6 +145,7 @@ impl Clients {
             generation: 0,
             timer: None,
             undoing: Undoing::Nothing,
+            recording: None,
             detached_by: None,
         });
         self.by_id.insert(self.by_id.hash(id.as_bytes()), client);
@@ -244,12 +248,16 @@ impl Engine {
         self.core.work.charge(work::REQUEST + work::HASH);
         let (stores, mut cx) = self.split(now, now, out);
         let about = cx.begin(|| Some(attach.id.as_bytes()));
-        let was_kept = cx.core.is_kept(attach.id);
-        match cx.attach(conn, attach) {
-            Ok(Some(reply)) => {
+        let found = match cx.core.is_of_another(conn, attach.id) {
+            true => Err(Refusal::OtherClient),
+            false => stores.find_or_add_client(&mut cx, attach),
+        };
+        match found {
+            Ok(Some((client, is_new))) => {
+                cx.attach(conn, client, is_new);
                 cx.core.note_user(conn, cx.core.conns[conn].owner);
+                let reply = stores.attached(&cx, client, is_new);
                 cx.reply(conn, reply);
-                stores.record_if_kept(&mut cx, attach.id, was_kept);
             }
             Ok(None) => cx.put_off(conn),
             Err(refusal) => cx.refuse(conn, refusal),
@@ -290,6 +298,12 @@ impl Core {
     pub(super) fn is_kept(&self, id: &str) -> bool {
         let client = self.clients.find(&self.owners, id);
         client.is_some_and(|client| self.clients[client].ttl > Millis::ZERO)
+    }
+
+    /// Whether the connection has attached, and not to the client of this id.
+    fn is_of_another(&self, conn: ConnIndex, id: &str) -> bool {
+        let present = self.client_of(conn);
+        present.is_some() && present != self.clients.find(&self.owners, id)
     }
 
     /// The client that a connection has attached to.
@@ -386,29 +400,19 @@ impl Core {
 }
 
 impl Ctx<'_> {
-    /// Nothing is answered if it has to wait until what the client left behind is undone.
-    fn attach(&mut self, conn: ConnIndex, attach: Attach<'_>) -> Result<Option<Reply>, Refusal> {
-        let core = &*self.core;
-        let known = core.clients.find(&core.owners, attach.id);
-        let present = core.client_of(conn);
-        if present.is_some() && present != known {
-            return Err(Refusal::OtherClient);
-        }
-        let Some((client, is_new)) = self.find_or_add_client(attach)? else {
-            return Ok(None);
-        };
-        if present.is_none() {
+    /// The connection acquires for this client from now on, if it does not already.
+    fn attach(&mut self, conn: ConnIndex, client: u32, is_new: bool) {
+        if self.core.client_of(conn).is_none() {
             let it = &mut self.core.clients[client];
             if !is_new && it.conns.is_empty() {
                 it.generation = it.generation.wrapping_add(1);
             }
             self.core.join_client(conn, client);
         }
-        let epoch = self.core.rules.epoch;
-        Ok(Some(Reply::Attached { epoch, is_new }))
     }
 
-    /// The client of this id, and whether it is new; none while what it left behind is being undone.
+    /// The client of this id with this time to live, and whether it is new; none while what it left behind
+    /// is being undone.
     pub(super) fn find_or_add_client(
         &mut self,
         attach: Attach<'_>,
@@ -456,11 +460,15 @@ impl Ctx<'_> {
             return Err(Refusal::Storage);
         }
         let before = std::mem::replace(&mut it.ttl, ttl);
-        if ttl > Millis::ZERO {
-            self.record_client(client);
-        } else {
+        if ttl == Millis::ZERO {
+            it.recording = None;
             self.record_gone(client, before);
+            return Ok(());
         }
+        if before == Millis::ZERO && self.core.records.is_some() {
+            it.recording = Some(Recording::default());
+        }
+        self.record_client(client);
         Ok(())
     }
 

@@ -31,6 +31,8 @@ pub(super) enum What {
     Barging,
     /// The grace period is over.
     Grace,
+    /// The time is over for which range locks are kept for this owner, a client, after a restart.
+    Pending(u32),
 }
 
 impl Due {
@@ -40,7 +42,7 @@ impl Due {
     pub(super) const BARGING: Self = Self(Self::CHORES | 3);
     pub(super) const GRACE: Self = Self(Self::CHORES | 4);
 
-    /// The kind is in the top three bits (two of its eight values are still free), the index in
+    /// The kind is in the top three bits (one of its eight values is still free), the index in
     /// the rest.
     const KIND_SHIFT: u32 = 29;
     const LEASES: u32 = 0;
@@ -48,6 +50,7 @@ impl Due {
     const VALUES: u32 = 2 << Self::KIND_SHIFT;
     const TICKETS: u32 = 3 << Self::KIND_SHIFT;
     const CLIENTS: u32 = 4 << Self::KIND_SHIFT;
+    const PENDING: u32 = 5 << Self::KIND_SHIFT;
     const CHORES: u32 = 7 << Self::KIND_SHIFT;
 
     pub(super) fn lease(holder: u32) -> Self {
@@ -70,6 +73,10 @@ impl Due {
         Self::of(Self::CLIENTS, client)
     }
 
+    pub(super) fn pending(owner: u32) -> Self {
+        Self::of(Self::PENDING, owner)
+    }
+
     fn of(kind: u32, index: u32) -> Self {
         assert!(
             index >> Self::KIND_SHIFT == 0,
@@ -86,6 +93,7 @@ impl Due {
             Self::VALUES => What::Value(index),
             Self::TICKETS => What::Ticket(index),
             Self::CLIENTS => What::Client(index),
+            Self::PENDING => What::Pending(index),
             _ if self == Self::LOCKS => What::Locks,
             _ if self == Self::SEARCHES => What::Searches,
             _ if self == Self::BARGING => What::Barging,
@@ -107,6 +115,7 @@ mod tests {
             assert_eq!(Due::value(index).what(), What::Value(index));
             assert_eq!(Due::ticket(index).what(), What::Ticket(index));
             assert_eq!(Due::client(index).what(), What::Client(index));
+            assert_eq!(Due::pending(index).what(), What::Pending(index));
         }
         assert_eq!(Due::LOCKS.what(), What::Locks);
         assert_eq!(Due::COUNTERS.what(), What::Counters);

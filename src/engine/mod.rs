@@ -67,7 +67,7 @@ use self::arena::NONE;
 use self::barrier::Barriers;
 use self::breaking::Breaking;
 pub use self::clients::ADAPTERS_MAX;
-use self::clients::Clients;
+use self::clients::{Client, Clients};
 use self::conn::{Asker, Conn, Conns};
 use self::counter::Counters;
 use self::ctx::{Core, Ctx};
@@ -581,9 +581,10 @@ impl Engine {
             let would_lose = |it: &Owner| {
                 let has_holds = !self.core.is_durable() && !it.holds.is_empty();
                 // Ranges are recorded only for clients that are known after a restart.
+                let is_recorded = |it: &Client| it.ttl > Millis::ZERO && it.recording.is_none();
                 let is_kept = self.core.is_durable()
                     && it.client != NONE
-                    && self.core.clients[it.client].ttl > Millis::ZERO;
+                    && is_recorded(&self.core.clients[it.client]);
                 !it.tickets.is_empty() || has_holds || (it.has_ranges && !is_kept)
             };
             would_lose(own) || would_lose(owner)

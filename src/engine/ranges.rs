@@ -23,6 +23,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use self::figures::RangeFigures;
 use self::grace::Grace;
 use self::leaving::RangeBreak;
+pub(super) use self::leaving::RecordingRanges;
 use self::queue::ToServe;
 use super::arena::{Arena, Chain, Link, Linked, NONE, Stored};
 use super::owner::{OwnerIndex, Owners};
@@ -137,6 +138,10 @@ struct ClientRanges {
     segments: u32,
     /// How many of them were held before a restart and were not had back yet.
     pending: u32,
+    /// Those are kept until then: for the grace period, or for the client's time to live if that is longer.
+    kept_until: Nanos,
+    /// Runs while they are kept for longer than the grace period.
+    timer: Option<TimerId>,
 }
 
 /// About what one of those takes in its tree, whose nodes are about half full.
@@ -412,7 +417,8 @@ impl Ranges {
 
     /// How many of the timers in the background are for ranges; for checks.
     pub(super) fn timers(&self) -> usize {
-        usize::from(self.barging.is_some()) + usize::from(self.grace.is_armed())
+        let longer = self.clients.values().filter(|it| it.timer.is_some());
+        usize::from(self.barging.is_some()) + usize::from(self.grace.is_armed()) + longer.count()
     }
 }
 

@@ -14,6 +14,7 @@ use std::num::NonZeroU64;
 use super::arena::Stored;
 use super::ctx::{Core, Ctx};
 use super::lock::Locks;
+use super::owner::OwnerIndex;
 use super::types::{Effect, Effects, Record, Request};
 use super::{Engine, work};
 use crate::base::{Fence, Millis, Nanos};
@@ -118,6 +119,12 @@ impl Records {
     pub(super) fn note_all(&mut self, name: &[u8]) {
         let place = self.place_of(name);
         self.marks[place] = self.count;
+    }
+
+    /// What is said about this name from now on speaks of the last record of another one, too.
+    fn note_dependence(&mut self, name: &[u8], on: &[u8]) {
+        let (place, on) = (self.place_of(name), self.place_of(on));
+        self.marks[place] = self.marks[place].max(self.marks[on]);
     }
 
     /// The grant with this fence, which was recorded a moment ago, was asked for with this id. It is
@@ -279,6 +286,18 @@ impl Ctx<'_> {
         self.core.work.charge(work::RECORD + copied);
         if let Some(records) = &mut self.core.records {
             records.keep(record);
+        }
+    }
+
+    /// What this owner has under this name has changed and is not recorded, because its client is not known
+    /// after a restart. That may be a change of the client which is not on disk yet, so what is said about
+    /// the name waits for the client's last record. An owner that is no client never had one.
+    pub(super) fn note_unrecorded(&mut self, name: &[u8], owner: OwnerIndex) {
+        let Core {
+            records, owners, ..
+        } = &mut *self.core;
+        if let (Some(records), Some(id)) = (records, owners[owner].client_id()) {
+            records.note_dependence(name, id.as_bytes());
         }
     }
 

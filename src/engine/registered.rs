@@ -9,11 +9,14 @@ use super::clients::Client;
 use super::conn::Asker;
 use super::ctx::{Core, Ctx};
 use super::due::Due;
+use super::lock::SERVED_WORK;
 use super::owner::{OwnerIndex, Presence};
+use super::ranges::RecordingRanges;
 use super::types::{Attach, Effects, OfClient, Refusal, Reply};
 use super::work;
 use super::{Engine, Stores};
 use crate::base::{ConnId, Nanos};
+use crate::key::Key;
 
 impl Engine {
     #[cold]
@@ -28,13 +31,11 @@ impl Engine {
         self.core.work.charge(work::REQUEST + work::HASH);
         let (stores, mut cx) = self.split(now, now, out);
         let about = cx.begin(|| Some(attach.id.as_bytes()));
-        let was_kept = cx.core.is_kept(attach.id);
-        match cx.find_or_add_client(attach) {
+        match stores.find_or_add_client(&mut cx, attach) {
             Ok(Some((client, is_new))) => {
-                let epoch = cx.core.rules.epoch;
                 cx.restart_client_timer(client);
-                cx.reply(conn, Reply::Attached { epoch, is_new });
-                stores.record_if_kept(&mut cx, attach.id, was_kept);
+                let reply = stores.attached(&cx, client, is_new);
+                cx.reply(conn, reply);
             }
             Ok(None) => cx.put_off(conn),
             Err(refusal) => cx.refuse(conn, refusal),
@@ -126,23 +127,71 @@ impl Engine {
     }
 }
 
+/// How far what a client has is recorded as its own, if it was not known after a restart before. What it
+/// gets meanwhile is recorded at once.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Recording {
+    /// How many of its grants are still to be recorded, once that has begun: the first ones of its list.
+    /// One that was recorded moves to the end.
+    holds_left: Option<u32>,
+    ranges: RecordingRanges,
+}
+
 impl Stores {
-    /// If the client was not known after a restart before, and is from now on, what it has is recorded as
-    /// its own. Nobody may hear of that before all of it is kept.
-    pub(super) fn record_if_kept(&mut self, cx: &mut Ctx<'_>, id: &str, was_kept: bool) {
-        let owner = cx.restored_client(id).filter(|_| !was_kept);
-        let Some(owner) = owner.filter(|&owner| cx.is_kept_client(owner)) else {
-            return;
+    /// The client of this id with this time to live, and whether it is new. None if it has to be asked for
+    /// again: what the client left behind is being undone, or very much that it has is being recorded.
+    pub(super) fn find_or_add_client(
+        &mut self,
+        cx: &mut Ctx<'_>,
+        attach: Attach<'_>,
+    ) -> Result<Option<(u32, bool)>, Refusal> {
+        let found = cx.find_or_add_client(attach)?;
+        Ok(found.filter(|&(client, _)| self.record_some_of(cx, client)))
+    }
+
+    /// What a client is told that attaches or registers.
+    pub(super) fn attached(&self, cx: &Ctx<'_>, client: u32, is_new: bool) -> Reply {
+        Reply::Attached {
+            epoch: cx.core.rules.epoch,
+            is_new,
+            reclaim: self.locks.reclaim_left(cx, client),
+        }
+    }
+
+    /// Records some of what the client has, if it is known after a restart from now on and was not before;
+    /// returns whether all of it is recorded. The answer to `attach` waits for the last of these records.
+    fn record_some_of(&mut self, cx: &mut Ctx<'_>, client: u32) -> bool {
+        let Client {
+            owner, recording, ..
+        } = cx.core.clients[client];
+        let Some(mut recording) = recording else {
+            return true;
         };
-        let locks = &self.locks;
-        let holds = cx.core.owners[owner].holds.iter(&locks.holders);
-        let holds: Vec<u32> = holds.collect();
-        for holder in holds {
+        let work_end = cx.core.work.spent() + SERVED_WORK;
+        let locks = &mut self.locks;
+        let holds = &cx.core.owners[owner].holds;
+        let holds_left = recording.holds_left.get_or_insert(holds.len());
+        while *holds_left > 0
+            && let Some(holder) = cx.core.owners[owner].holds.head()
+        {
+            if cx.core.work.spent() >= work_end {
+                cx.core.clients[client].recording = Some(recording);
+                return false;
+            }
+            *holds_left -= 1;
             locks.record_owner(cx, holder);
+            let holds = &mut cx.core.owners[owner].holds;
+            holds.unlink(&mut locks.holders, holder);
+            holds.push_back(&mut locks.holders, holder);
         }
-        self.locks.record_ranges_of(cx, owner);
-        if let Some(records) = &mut cx.core.records {
-            records.note_all(id.as_bytes());
+        let is_done = locks.record_some_ranges(cx, owner, &mut recording.ranges, work_end);
+        cx.core.clients[client].recording = Some(recording).filter(|_| !is_done);
+        if is_done {
+            let id = Key::from(cx.id_of(client).as_bytes());
+            if let Some(records) = &mut cx.core.records {
+                records.note_all(id.as_bytes());
+            }
         }
+        is_done
     }
 }

@@ -38,7 +38,8 @@ pub struct Rules {
     pub ranges_max: u32,
     /// Longest wait for a range lock, whatever a client asks for; zero is no limit.
     pub range_wait_max: Millis,
-    /// How long range locks are kept after a restart for those who held them.
+    /// How long range locks are kept after a restart for the clients that held them, at least: a longer
+    /// time to live of the client counts instead.
     pub grace_period: Millis,
     /// What is refused meanwhile.
     pub grace_policy: GracePolicy,

@@ -322,7 +322,8 @@ impl Engine {
                 | What::Counters
                 | What::Searches
                 | What::Barging
-                | What::Grace => {
+                | What::Grace
+                | What::Pending(_) => {
                     unreachable!("a timer of the background is among those of an owner")
                 }
             }
@@ -351,6 +352,7 @@ impl Engine {
                 What::Searches => stores.locks.go_on_searching(&mut cx, slice_end),
                 What::Barging => stores.locks.let_those_behind_pass(&mut cx, slice_end),
                 What::Grace => stores.locks.grace_ended(&mut cx),
+                What::Pending(owner) => stores.locks.pending_ended(&mut cx, OwnerIndex(owner)),
                 What::Lease(_) | What::Wait(_) | What::Ticket(_) | What::Client(_) => {
                     unreachable!("a timer of an owner is in the background")
                 }

@@ -489,6 +489,9 @@ pub enum Reply {
         epoch: u64,
         /// Whether the client was not known before.
         is_new: bool,
+        /// For how long range locks that the client held before a restart are kept for it. None if it has
+        /// none to have back.
+        reclaim: Option<Millis>,
     },
     /// `rangetest`: nothing is in the way.
     RangeFree,

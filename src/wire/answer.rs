@@ -141,10 +141,19 @@ pub(super) fn push_reply(
             out.extend_from_slice(itoa::Buffer::new().format(number).as_bytes());
             out.push(b'\n');
         }
-        &Reply::Attached { epoch, is_new } => {
+        &Reply::Attached {
+            epoch,
+            is_new,
+            reclaim,
+        } => {
             out.extend_from_slice(b"ok ");
             push_number(out, epoch);
-            out.extend_from_slice(if is_new { b" new\n" } else { b" resumed\n" });
+            out.extend_from_slice(if is_new { b" new" } else { b" resumed" });
+            if let Some(left) = reclaim.filter(|_| introduced) {
+                out.push(b' ');
+                push_number(out, left.0);
+            }
+            out.push(b'\n');
         }
         Reply::Value(value) => push_line(out, &[VALUE_BEGIN, value]),
         Reply::Popped(popped) => push_line(out, &[b"ok ", &popped.value]),

@@ -58,7 +58,11 @@ fn grants_and_renewals_are_spelled_as_the_contract_says() {
 }
 
 fn attached(epoch: u64, is_new: bool) -> Reply {
-    Reply::Attached { epoch, is_new }
+    Reply::Attached {
+        epoch,
+        is_new,
+        reclaim: None,
+    }
 }
 
 #[test]
@@ -181,12 +185,22 @@ fn a_range_in_the_way_is_told_with_its_client_and_its_owner() {
 
 #[test]
 fn only_who_said_hello_hears_how_long_the_grace_period_lasts() {
-    let reply = Reply::InGrace(Millis(1_500));
-    for (introduced, line) in [(false, "error_grace\n"), (true, "error_grace 1500\n")] {
+    let in_grace = Reply::InGrace(Millis(1_500));
+    let resumed = Reply::Attached {
+        epoch: 7,
+        is_new: false,
+        reclaim: Some(Millis(1_500)),
+    };
+    for (introduced, line, attached) in [
+        (false, "error_grace\n", "ok 7 resumed\n"),
+        (true, "error_grace 1500\n", "ok 7 resumed 1500\n"),
+    ] {
         for with_fence in [false, true] {
-            let mut out = Vec::new();
-            push_reply(&mut out, &reply, introduced, || with_fence);
-            assert_eq!(out, line.as_bytes());
+            for (reply, line) in [(&in_grace, line), (&resumed, attached)] {
+                let mut out = Vec::new();
+                push_reply(&mut out, reply, introduced, || with_fence);
+                assert_eq!(out, line.as_bytes());
+            }
         }
     }
 }

@@ -107,8 +107,16 @@ fn reply() -> impl Strategy<Value = (Reply, Verb, bool)> {
             };
             (Reply::Popped(popped), Verb::Blpop)
         }),
-        (any::<u64>(), any::<bool>())
-            .prop_map(|(epoch, is_new)| (Reply::Attached { epoch, is_new }, Verb::Attach)),
+        (any::<u64>(), any::<bool>(), prop::option::of(span(1))).prop_map(
+            |(epoch, is_new, reclaim)| {
+                let attached = Reply::Attached {
+                    epoch,
+                    is_new,
+                    reclaim,
+                };
+                (attached, Verb::Attach)
+            }
+        ),
         Just((Reply::Done, Verb::RangeLock)),
         Just((Reply::RangeFree, Verb::RangeTest)),
         held().prop_map(|held| (held, Verb::RangeTest)),
@@ -140,7 +148,15 @@ fn expected(reply: &Reply, with_fence: bool) -> Option<Told<'_>> {
     Some(match reply {
         &Reply::Granted { token, lease } => Told::Granted(grant(token, lease)),
         &Reply::Acquired { token, lease } => Told::Acquired(grant(token, lease)),
-        &Reply::Attached { epoch, is_new } => Told::Attached { epoch, is_new },
+        &Reply::Attached {
+            epoch,
+            is_new,
+            reclaim,
+        } => Told::Attached {
+            epoch,
+            is_new,
+            reclaim: reclaim.filter(|_| with_fence),
+        },
         Reply::Queued => Told::Queued,
         &Reply::Renewed { lease, fence } => Told::Renewed {
             lease,

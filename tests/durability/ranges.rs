@@ -279,9 +279,10 @@ fn what_was_not_had_back_in_time_cannot_be_had_back_after_another_restart() {
     assert_eq!(one.ask("rangelock f ex 0 10 0"), "ok");
     kill(daemon);
 
-    let daemon = directory.start(&["--grace-period=1ms"]);
+    let daemon = directory.start(&[]);
     let mut two = gateway(&daemon, "nfs/2", "new");
-    while two.ask("rangelock f ex 0 10 0") == "error_grace" {}
+    assert_eq!(two.ask("grace _ end"), "ok 0 0 0");
+    assert_eq!(two.ask("rangelock f ex 0 10 0"), "ok");
     assert_eq!(two.ask("rangeunlock f 0 10"), "ok");
     assert_eq!(two.ask("rangelock f ex 100 1 0"), "ok");
     kill(daemon);
@@ -403,6 +404,40 @@ fn a_short_time_to_live_does_not_cut_the_grace_period_short() {
     let mut one = daemon.connect();
     assert_eq!(one.ask("attach nfs/1 600 secret"), "ok 2 resumed");
     assert_eq!(one.ask("rangereclaim f ex 0 10"), "ok");
+}
+
+/// The client counts on its time to live, by its own clock: the end of the grace period takes nothing from it
+/// before that.
+#[test]
+fn a_time_to_live_beyond_the_grace_period_keeps_the_bytes_for_all_of_it() {
+    let directory = Directory::new();
+    let daemon = directory.start(&[]);
+    let mut there = Vec::new();
+    for (id, ttl, start) in [("nfs/1", "600", 0), ("nfs/2", "1ms", 10)] {
+        let mut client = daemon.connect();
+        assert_eq!(client.ask(&format!("attach {id} 600 secret")), "ok 1 new");
+        assert_eq!(client.ask(&format!("rangelock f ex {start} 10 0")), "ok");
+        client.ask(&format!("attach {id} {ttl} secret"));
+        there.push(client);
+    }
+    kill(daemon);
+    let daemon = directory.start(&["--grace-period=50ms"]);
+    let mut stranger = daemon.connect();
+    while stranger.ask("rangelock f ex 10 10 0") == "error_grace" {}
+    assert_eq!(stranger.ask("rangelock f ex 0 10 0"), "error_grace");
+    assert_eq!(shown(&mut stranger, "f"), ["ex 0 10  pending", "ex 10 10 "]);
+    let mut one = daemon.connect();
+    one.ask("hello _");
+    let told = one.ask("attach nfs/1 600 secret");
+    let left = told
+        .strip_prefix("ok 2 resumed ")
+        .expect("it has something to have back");
+    assert!(
+        (1..=600_000).contains(&left.parse::<u64>().unwrap()),
+        "{told}"
+    );
+    assert_eq!(one.ask("rangereclaim f ex 0 10"), "ok");
+    assert_eq!(grace(&mut one), [0, 0, 0]);
 }
 
 /// A client that comes back and leaves again is waited for like one that has not come, unless it says itself

@@ -57,6 +57,7 @@ pub(crate) const TABLE: &[Row] = &[
     ]),
     (154, "a client that cannot be reached within the grace period loses what is kept for it", &[
         Test("a_short_time_to_live_does_not_cut_the_grace_period_short"),
+        Test("a_time_to_live_beyond_the_grace_period_keeps_the_bytes_for_all_of_it"),
     ]),
     (155, "changes of one range are kept in another order than they were decided in", &[
         Impossible("the record is made in the step that decides, as for all others"),

@@ -212,6 +212,10 @@ impl Talk {
             Command::Detach { id: client, secret } => {
                 self.apply(Input::Detach(id, client, secret));
             }
+            Command::ReclaimDone { id: client } => {
+                self.apply(Input::ReclaimDone(id, client, None));
+            }
+            Command::Grace { ends } => self.apply(Input::Grace { conn: id, ends }),
             Command::Break { key, fence } => self.apply(Input::BreakAll(id, key, fence)),
             other => panic!("{other:?} is not for the engine"),
         }

@@ -270,3 +270,33 @@ fn a_popped_value_that_was_never_sent_goes_back_also_on_disk() {
         panic!("{:?}", kept.records);
     };
 }
+
+/// Two connections of one client: what one of them is told depends on what the other has changed, so it waits for
+/// that, too.
+#[test]
+fn range_locks_wait_for_a_change_of_the_time_to_live_of_their_client() {
+    let mut world = World::new();
+    let [a, b, c] = world.connect();
+    assert_eq!(world.ask(a, "attach gw/1 100 s3cret"), "");
+    world.keep_all();
+    assert!(world.read(a).ends_with(" new\n"));
+    assert!(
+        world
+            .ask(b, "attach gw/1 100 s3cret")
+            .ends_with(" resumed\n")
+    );
+    assert_eq!(world.ask(b, "rangelock f ex 0 10 0"), "");
+    world.keep_all();
+    assert_eq!(world.read(b), "ok\n");
+    assert_eq!(world.ask(a, "attach gw/1 0 s3cret"), "");
+    assert_eq!(world.ask(b, "rangelock g ex 0 10 0"), "");
+    assert_eq!(world.ask(b, "rangeunlock f 0 0"), "");
+    assert_eq!(world.ask(c, "rangelock f ex 0 10 0"), "");
+    assert_eq!(world.ask(c, "rangelock other ex 0 10 0"), "");
+    world.keep_all();
+    assert!(world.read(a).ends_with(" resumed\n"));
+    assert_eq!(world.read(b), "ok\nok\n");
+    assert_eq!(world.read(c), "ok\nok\n");
+    // From now on nothing of the client is recorded, and nothing waits.
+    assert_eq!(world.ask(b, "rangelock g ex 10 10 0"), "ok\n");
+}

@@ -386,8 +386,11 @@ impl Locks {
         mode: Option<Sharing>,
     ) {
         let it = self.ranges.owner(owner);
-        if cx.is_kept_client(it.client) {
-            let (owner, resource) = (it.name.clone(), &self.ranges.resource(resource).key);
+        let resource = &self.ranges.resource(resource).key;
+        if !cx.is_kept_client(it.client) {
+            cx.note_unrecorded(resource.as_bytes(), it.client);
+        } else {
+            let owner = it.name.clone();
             let client = cx.core.owners[it.client].client_id().unwrap_or_default();
             let client = client.as_bytes().into();
             cx.record(|_| Record::Ranged {

@@ -1,11 +1,13 @@
 //! After a restart: range locks are kept for those who held them, for a while.
 //!
 //! What the records bring back is *pending*: it is in everybody's way, and belongs to its owner, but the
-//! owner has to have it back (`rangereclaim`) before the grace period is over; what is left then is
-//! released. Meanwhile whoever wants pending bytes is refused and told how long, or, if records may be
-//! missing or the operator wants it so, whoever wants any. The period ends with its timer, when every
-//! client that had something has it back or does not want it, or by an operator; each of them ends it
-//! once.
+//! owner has to have it back (`rangereclaim`) before its time is over; what is left then is released. That
+//! time is the grace period, or the client's time to live if that is longer: the client counts on that, by
+//! its own clock. Meanwhile a request for pending bytes is refused and told how long, or, if records may be
+//! missing or the operator wants it so, every request within the grace period. The period ends with its
+//! timer, when every client that had something has it back or does not want it, or by an operator. After its
+//! timer only clients with a longer time to live still have something to have back, and each of those has a
+//! timer of its own.
 
 use super::super::arena::NONE;
 use super::super::conn::Asker;
@@ -36,9 +38,11 @@ enum Phase {
     Normal,
     /// Clients have back what they held.
     Active,
-    /// It is over, and what nobody has had back is being released: holdings from this one on are still
-    /// to be looked at.
-    Ending(u32),
+    /// It is over, and what was not had back is being released: holdings from this one on are still to be
+    /// looked at. An operator ends it for `all` clients, its timer for those that have no longer time.
+    Ending { from: u32, all: bool },
+    /// It is over, but not for clients with a longer time to live.
+    Longer,
 }
 
 /// The grace period.
@@ -46,6 +50,8 @@ enum Phase {
 pub(in super::super) struct Grace {
     phase: Phase,
     ends: Nanos,
+    /// The same for the client that has the longest time.
+    last_ends: Nanos,
     /// All new locks are refused, and not only those of pending bytes.
     is_strict: bool,
     /// There may have been some that the records do not have.
@@ -66,32 +72,29 @@ impl Grace {
     }
 
     pub(in super::super) fn is_ending(&self) -> bool {
-        matches!(self.phase, Phase::Ending(_))
+        matches!(self.phase, Phase::Ending { .. })
     }
 
     pub(super) fn is_armed(&self) -> bool {
         self.timer.is_some()
     }
 
-    fn left(&self, now: Nanos) -> Millis {
-        let left_ns = self.ends.0.saturating_sub(now.0);
-        match self.phase {
-            Phase::Normal => Millis::ZERO,
-            Phase::Active | Phase::Ending(_) => Millis(left_ns.div_ceil(1_000_000).max(1)),
-        }
-    }
-
     /// How far it is.
     pub(super) fn state(&self, now: Nanos) -> GraceState {
         match self.phase {
             Phase::Normal => GraceState::default(),
-            Phase::Active | Phase::Ending(_) => GraceState {
-                left: self.left(now),
+            Phase::Active | Phase::Ending { .. } | Phase::Longer => GraceState {
+                left: left(now, self.last_ends),
                 expected: self.expected,
                 done: self.expected - self.awaited,
             },
         }
     }
+}
+
+/// How long it is until then; not nothing, because it is not over yet.
+fn left(now: Nanos, until: Nanos) -> Millis {
+    Millis(until.since(now).div_ceil(1_000_000).max(1))
 }
 
 impl Locks {
@@ -155,9 +158,20 @@ impl Locks {
             return;
         }
         let ends = cx.now.after(cx.core.rules.grace_period);
+        let mut last_ends = ends;
+        for (&client, it) in &mut ranges.clients {
+            let ttl = cx.core.clients[cx.core.owners[OwnerIndex(client)].client].ttl;
+            it.kept_until = cx.now.after(ttl).max(ends);
+            if it.kept_until > ends {
+                let due = Due::pending(client);
+                it.timer = Some(cx.core.background.arm(it.kept_until, due));
+                last_ends = last_ends.max(it.kept_until);
+            }
+        }
         ranges.grace = Grace {
             phase: Phase::Active,
             ends,
+            last_ends,
             is_strict: may_have_lost || cx.core.rules.grace_policy == GracePolicy::Strict,
             follows_loss: may_have_lost,
             timer: Some(cx.core.background.arm(ends, Due::GRACE)),
@@ -167,8 +181,8 @@ impl Locks {
         };
         // Who has something to have back is waited for as long as that is possible, and a moment longer:
         // what it has not had back ends with the grace period, and not with the client.
-        for &client in ranges.clients.keys() {
-            cx.keep_client_until(OwnerIndex(client), ends.after(Millis(1)));
+        for (&client, it) in &ranges.clients {
+            cx.keep_client_until(OwnerIndex(client), it.kept_until.after(Millis(1)));
         }
     }
 
@@ -184,19 +198,26 @@ impl Locks {
         if !grace.is_active() {
             return None;
         }
-        let left = Some(grace.left(cx.now));
-        if grace.is_strict && grace.phase == Phase::Active {
-            return left;
+        let is_strict = grace.is_strict && grace.phase == Phase::Active;
+        let mut until = is_strict.then_some(grace.ends);
+        if let Some(resource) = resource {
+            let segments = &self.ranges.resource(resource).segments;
+            let mut looks = 0;
+            for (holding, it) in segments.conflicts(holding, wants.range, wants.mode) {
+                looks += 1;
+                if it.pending {
+                    until = until.max(Some(self.ranges.kept_for_holding(holding)));
+                }
+            }
+            cx.core.work.charge_each(looks, work::LOOK);
         }
-        let segments = &self.ranges.resource(resource?).segments;
-        let mut in_the_way = segments.conflicts(holding, wants.range, wants.mode);
-        let mut looks = 0;
-        let is_pending = in_the_way.any(|(_, it)| {
-            looks += 1;
-            it.pending
-        });
-        cx.core.work.charge_each(looks, work::LOOK);
-        left.filter(|_| is_pending)
+        until.map(|until| left(cx.now, until))
+    }
+
+    /// For how long range locks are kept for this client that it has to have back. None if there are none.
+    pub(in super::super) fn reclaim_left(&self, cx: &Ctx<'_>, client: u32) -> Option<Millis> {
+        let until = self.ranges.kept_until(cx.core.clients[client].owner);
+        Some(left(cx.now, until)).filter(|_| until > Nanos(0))
     }
 
     /// What is still to be had back of these bytes of a holding, before something of them changes: how many
@@ -240,6 +261,9 @@ impl Locks {
         let was_awaited = of_client.pending > 0;
         of_client.pending = of_client.pending + pending - before;
         if was_awaited && of_client.pending == 0 {
+            if let Some(timer) = of_client.timer.take() {
+                cx.core.background.cancel(timer);
+            }
             ranges.grace.awaited -= 1;
             // However that came about: who locks what it has not had back has it back, too.
             self.end_grace_if_done(cx);
@@ -250,51 +274,81 @@ impl Locks {
     /// had, only its timer ends it.
     pub(super) fn end_grace_if_done(&mut self, cx: &mut Ctx<'_>) {
         let it = &self.ranges.grace;
-        if it.phase == Phase::Active && it.expected > 0 && it.awaited == 0 {
-            self.end_grace(cx);
+        let may_be_done = matches!(it.phase, Phase::Active | Phase::Longer);
+        if may_be_done && it.expected > 0 && it.awaited == 0 {
+            self.end_grace(cx, true);
         }
     }
 
-    /// Nothing can be had back any more, and what nobody has had back is released, now or when time
-    /// passes. Ends only what is active.
-    pub(in super::super) fn end_grace(&mut self, cx: &mut Ctx<'_>) {
+    /// The grace period is over, for all clients or for those that have no longer time. What they have not
+    /// had back is released, now or when time passes.
+    pub(in super::super) fn end_grace(&mut self, cx: &mut Ctx<'_>, all: bool) {
         let it = &mut self.ranges.grace;
-        if it.phase == Phase::Active {
-            if let Some(timer) = it.timer.take() {
-                cx.core.background.cancel(timer);
-            }
-            it.phase = Phase::Ending(0);
-            if it.awaited == 0 {
-                self.finish_grace(cx);
-            }
+        if it.phase == Phase::Normal {
+            return;
+        }
+        if let Some(timer) = it.timer.take() {
+            cx.core.background.cancel(timer);
+        }
+        it.phase = Phase::Ending { from: 0, all };
+        if it.awaited == 0 {
+            self.finish_grace(cx);
         }
     }
 
+    /// What was to be released is. If clients with a longer time to live have something to have back, it goes
+    /// on for them.
     fn finish_grace(&mut self, cx: &mut Ctx<'_>) {
         let it = &mut self.ranges.grace;
+        if it.awaited > 0 {
+            it.phase = Phase::Longer;
+            return;
+        }
         it.phase = Phase::Normal;
         cx.out.push(Effect::GraceOver(it.released));
+        // A client that hears that it is over must not find it begun again after a crash.
+        if let Some(records) = &mut cx.core.records {
+            records.note_all(GRACE);
+        }
     }
 
     /// Its timer has fired.
     pub(in super::super) fn grace_ended(&mut self, cx: &mut Ctx<'_>) {
         self.ranges.grace.timer = None;
-        self.end_grace(cx);
+        self.end_grace(cx, false);
+    }
+
+    /// The time of a client is over that was longer than the grace period.
+    pub(in super::super) fn pending_ended(&mut self, cx: &mut Ctx<'_>, client: OwnerIndex) {
+        let of_client = self.ranges.clients.get_mut(&client.0);
+        of_client.expect("it has something to have back").timer = None;
+        let (released, is_done) = self.release_pending_of(cx, client, RangeEnd::GraceExpired);
+        self.ranges.grace.released += released;
+        if !is_done && let Some(of_client) = self.ranges.clients.get_mut(&client.0) {
+            let due = Due::pending(client.0);
+            of_client.timer = Some(cx.core.background.arm(cx.now, due));
+        }
+        self.end_grace_if_done(cx);
     }
 
     /// Releases what nobody has had back, until so much is spent.
     #[cold]
     pub(in super::super) fn go_on_ending_grace(&mut self, cx: &mut Ctx<'_>, slice_end: u64) {
-        while let Phase::Ending(from) = self.ranges.grace.phase {
-            let is_left = |it: &super::Holding| it.pending > 0;
-            let mut rest = self.ranges.holdings.slots_from(from);
-            let next = rest.find(|(_, it)| it.is_some_and(is_left));
-            let next = next.map(|(holding, _)| holding);
-            drop(rest);
-            let Some(holding) = next else {
+        while let Phase::Ending { from, all } = self.ranges.grace.phase {
+            let Some((holding, it)) = self.ranges.holdings.slots_from(from).next() else {
                 return self.finish_grace(cx);
             };
-            self.ranges.grace.phase = Phase::Ending(holding);
+            cx.core.work.charge(work::LOOK);
+            let is_over = || all || self.ranges.kept_for_holding(holding) <= self.ranges.grace.ends;
+            if !it.is_some_and(|it| it.pending > 0) || !is_over() {
+                let from = holding + 1;
+                self.ranges.grace.phase = Phase::Ending { from, all };
+                if cx.core.work.spent() >= slice_end {
+                    return;
+                }
+                continue;
+            }
+            self.ranges.grace.phase = Phase::Ending { from: holding, all };
             let released = self.release_pending(cx, holding, RangeEnd::GraceExpired);
             self.ranges.grace.released += released;
             if cx.core.work.spent() >= slice_end {
@@ -326,18 +380,25 @@ impl Locks {
         released
     }
 
-    /// Releases some of what a client has not had back; returns whether nothing is left of it.
-    fn release_pending_of(&mut self, cx: &mut Ctx<'_>, client: OwnerIndex) -> bool {
+    /// Releases some of what a client has not had back; returns how many range locks, and whether nothing is
+    /// left of it.
+    fn release_pending_of(
+        &mut self,
+        cx: &mut Ctx<'_>,
+        client: OwnerIndex,
+        why: RangeEnd,
+    ) -> (u64, bool) {
         let work_end = cx.core.work.spent() + SERVED_WORK;
+        let mut released = 0;
         while cx.core.work.spent() < work_end {
             let (holding, looks) = self.ranges.pending_of(client);
             cx.core.work.charge_each(looks, work::LOOK);
             match holding {
-                NONE => return true,
-                holding => _ = self.release_pending(cx, holding, RangeEnd::Explicit),
+                NONE => return (released, true),
+                holding => released += self.release_pending(cx, holding, why),
             }
         }
-        self.ranges.has_no_pending(client)
+        (released, self.ranges.has_no_pending(client))
     }
 }
 
@@ -360,14 +421,22 @@ impl Ranges {
         (found.unwrap_or(NONE), looks)
     }
 
-    /// Who comes back after a restart and leaves again does not lose what it has not had back yet before
-    /// everybody does.
+    /// Until when range locks are kept for a client that it has not had back yet, also if it comes back and
+    /// leaves again. 0 if there are none, or if they are being released for all clients.
     pub(in super::super) fn kept_until(&self, client: OwnerIndex) -> Nanos {
         let of_client = self.clients.get(&client.0).filter(|it| it.pending > 0);
-        match of_client {
-            Some(_) if self.grace.phase == Phase::Active => self.grace.ends,
-            _ => Nanos(0),
+        match (of_client, self.grace.phase) {
+            (None, _) | (_, Phase::Ending { all: true, .. }) => Nanos(0),
+            (Some(it), _) => it.kept_until,
         }
+    }
+
+    /// Until when what is pending of this holding is kept for its client.
+    fn kept_for_holding(&self, holding: u32) -> Nanos {
+        let client = self.owners[self.holdings[holding].owner].client;
+        self.clients
+            .get(&client.0)
+            .map_or(Nanos(0), |it| it.kept_until)
     }
 
     fn has_no_pending(&self, client: OwnerIndex) -> bool {
@@ -404,7 +473,7 @@ impl Engine {
             Err(refusal) => return cx.refuse(conn, refusal),
         };
         let locks = &mut stores.locks;
-        if !locks.release_pending_of(&mut cx, of) {
+        if !locks.release_pending_of(&mut cx, of, RangeEnd::Explicit).1 {
             return cx.put_off(conn);
         }
         locks.end_grace_if_done(&mut cx);
@@ -430,18 +499,14 @@ impl Engine {
         let (stores, mut cx) = self.split(now, now, out);
         let locks = &mut stores.locks;
         if ends {
-            locks.end_grace(&mut cx);
+            locks.end_grace(&mut cx, true);
             if !cx.core.draining {
                 let slice_end = cx.core.work.spent() + SERVED_WORK;
                 locks.go_on_ending_grace(&mut cx, slice_end);
             }
         }
         let state = locks.ranges.grace.state(now);
-        // Whoever hears that it is over must not find it begun again after a crash.
         let about = cx.begin(|| Some(GRACE));
-        if ends && let Some(records) = &mut cx.core.records {
-            records.note_all(GRACE);
-        }
         cx.reply(conn, Reply::Grace(state));
         cx.finish(about);
     }

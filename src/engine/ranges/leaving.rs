@@ -29,6 +29,19 @@ pub(super) struct RangeBreak {
     ended: i64,
 }
 
+/// How far the range locks of a client are recorded. Lists of owners and of holdings are gone through from
+/// the front, and an entry that is done moves to the end. What comes meanwhile is recorded when it comes and
+/// stands behind, so an entry that leaves, or takes the index of one that has left, leaves nothing out.
+#[derive(Clone, Copy, Default)]
+pub(in super::super) struct RecordingRanges {
+    /// How many owners are left, once it has begun.
+    owners_left: Option<u32>,
+    /// The first of them, and how many of its holdings are left.
+    owner: Option<(u32, u32)>,
+    /// The first of those, and from which byte on its segments are left.
+    holding: Option<(u32, u64)>,
+}
+
 /// Whose a range lock is.
 pub(super) struct Whose {
     resource: Key,
@@ -101,23 +114,61 @@ impl Locks {
         count
     }
 
-    /// The client will be known after a restart from now on, so what it holds is recorded.
-    pub(in super::super) fn record_ranges_of(&mut self, cx: &mut Ctx<'_>, client: OwnerIndex) {
-        let Some(of_client) = self.ranges.clients.get(&client.0) else {
-            return;
-        };
-        let owners = of_client.owners.iter(&self.ranges.owners);
-        for owner in owners {
-            let holdings = self.ranges.owners[owner]
-                .holdings
-                .iter(&self.ranges.holdings);
-            for holding in holdings {
-                let resource = self.ranges.holdings[holding].resource;
-                for it in self.ranges.resource(resource).segments.of_owner(holding) {
-                    self.record_range(cx, owner, resource, it.range, Some(it.mode));
-                }
+    /// The client is known after a restart from now on, so what it holds is recorded, until so much is spent;
+    /// returns whether all of it is.
+    pub(in super::super) fn record_some_ranges(
+        &mut self,
+        cx: &mut Ctx<'_>,
+        client: OwnerIndex,
+        at: &mut RecordingRanges,
+        work_end: u64,
+    ) -> bool {
+        while let Some(of_client) = self.ranges.clients.get_mut(&client.0) {
+            let owners_left = at.owners_left.get_or_insert(of_client.owners.len());
+            if *owners_left == 0 {
+                break;
+            }
+            if cx.core.work.spent() >= work_end {
+                return false;
+            }
+            cx.core.work.charge(work::LOOK);
+            let owner = of_client.owners.head().expect("a client has owners");
+            let holdings = &mut self.ranges.owners[owner].holdings;
+            let (_, holdings_left) = at
+                .owner
+                .filter(|it| it.0 == owner)
+                .unwrap_or((owner, holdings.len()));
+            let Some(holding) = holdings.head().filter(|_| holdings_left > 0) else {
+                *owners_left -= 1;
+                at.owner = None;
+                of_client.owners.unlink(&mut self.ranges.owners, owner);
+                of_client.owners.push_back(&mut self.ranges.owners, owner);
+                continue;
+            };
+            let (_, from) = at.holding.filter(|it| it.0 == holding).unwrap_or_default();
+            let next = self.record_some_of_holding(cx, holding, from);
+            at.holding = next.map(|next| (holding, next));
+            at.owner = Some((owner, holdings_left - u32::from(next.is_none())));
+            if next.is_none() {
+                let holdings = &mut self.ranges.owners[owner].holdings;
+                holdings.unlink(&mut self.ranges.holdings, holding);
+                holdings.push_back(&mut self.ranges.holdings, holding);
             }
         }
+        true
+    }
+
+    /// Records some of what a holding has from this byte on; returns where to go on.
+    fn record_some_of_holding(&self, cx: &mut Ctx<'_>, holding: u32, from: u64) -> Option<u64> {
+        let it = self.ranges.holding(holding);
+        let rest = ByteRange::between(from, u64::MAX)?;
+        let segments = &self.ranges.resource(it.resource).segments;
+        let mut rest = segments.of_owner_overlapping(holding, rest);
+        for segment in rest.by_ref().take(QUANTUM as usize) {
+            let mode = Some(segment.mode);
+            self.record_range(cx, it.owner, it.resource, segment.range, mode);
+        }
+        rest.next().map(|next| next.range.start())
     }
 
     /// Ends some of the range locks that an operator named; returns whether all of them have ended.

@@ -63,6 +63,11 @@ pub(crate) struct KnownRanges {
     before: Vec<(usize, Bytes, Sharing)>,
     /// When the grace period is over.
     pub(crate) grace_ends: Nanos,
+    /// Until when range locks are kept for each client that had some: for its time to live, if that is
+    /// longer.
+    kept_until: BTreeMap<usize, Nanos>,
+    /// How long the longest of these times was when the life began.
+    pub(crate) grace_max: Millis,
     pub(crate) is_strict: bool,
     /// How many clients had something to have back.
     pub(crate) expected: u32,
@@ -81,12 +86,20 @@ impl KnownRanges {
     pub(crate) fn begin(plan: &Plan, seen: SeenRanges, now: Nanos, may_have_lost: bool) -> Self {
         let pending = seen.resources.iter().flat_map(|it| &it.held);
         let of: BTreeSet<Who> = pending.map(|it| it.owner.who).collect();
-        let grace_ends = now.after(plan.rules.grace_period);
+        let grace_period = plan.rules.grace_period;
+        let with_pending = seen
+            .clients
+            .iter()
+            .filter(|(id, _)| of.contains(&Who::Client(**id)));
+        let times: BTreeMap<usize, Millis> = with_pending
+            .map(|(&id, it)| (id, it.ttl.max(grace_period)))
+            .collect();
+        let kept_until: BTreeMap<usize, Nanos> = times
+            .iter()
+            .map(|(&id, &time)| (id, now.after(time)))
+            .collect();
         let away = seen.clients.keys().map(|&id| {
-            let kept_until = match of.contains(&Who::Client(id)) {
-                true => grace_ends,
-                false => now,
-            };
+            let kept_until = kept_until.get(&id).copied().unwrap_or(now);
             let away = Away {
                 at_latest: now,
                 at_earliest: now,
@@ -99,7 +112,13 @@ impl KnownRanges {
             away: away.collect(),
             expected: of.len() as u32,
             pending: seen.resources.clone(),
-            grace_ends,
+            grace_ends: now.after(grace_period),
+            grace_max: times
+                .into_values()
+                .max()
+                .unwrap_or_default()
+                .max(grace_period),
+            kept_until,
             is_strict: may_have_lost
                 || plan.rules.grace_policy == crate::engine::GracePolicy::Strict,
             seen: VecDeque::from([seen]),
@@ -160,8 +179,26 @@ impl KnownRanges {
             return false;
         };
         let mut owners = at.held.iter().map(|it| it.owner);
-        let had = owners.any(|owner| owner.name == name && at.has_all(owner, cells, |_, _| true));
-        had && (self.is_ended || now >= self.grace_ends)
+        owners.any(|owner| {
+            owner.name == name
+                && at.has_all(owner, cells, |_, _| true)
+                && (self.is_ended || now >= self.kept_until(owner.who))
+        })
+    }
+
+    /// Until when range locks are kept that this one held before the restart.
+    pub(crate) fn kept_until(&self, who: Who) -> Nanos {
+        match who {
+            Who::Client(id) => self.kept_until.get(&id).copied(),
+            Who::Conn(_) => None,
+        }
+        .unwrap_or(self.grace_ends)
+    }
+
+    /// When the grace period is over for every client.
+    pub(crate) fn grace_ends_for_all(&self) -> Nanos {
+        let longest = self.kept_until.values().copied().max();
+        longest.unwrap_or(self.grace_ends).max(self.grace_ends)
     }
 
     /// Whether the connection certainly has what keeps it from being cut off: a client, or bytes.

@@ -12,7 +12,7 @@ use super::known_ranges::Doing;
 use super::range_window::{Window, ends, expect};
 use super::reports::{About, Report};
 use super::seen_ranges::{RangeOwner, SeenRanges, Who};
-use crate::base::Millis;
+use crate::base::{Millis, Nanos};
 use crate::engine::types::Sharing;
 use crate::sim::clients::connection::{Connection, Moment, OpenRequest};
 use crate::sim::clients::range_requests::{Bytes, RangeAsked};
@@ -65,7 +65,8 @@ impl AnswerCheck<'_> {
                     }
                     (Told::InGrace(left), _) => {
                         window.check_in_grace(bytes, mode)?;
-                        if left.is_some_and(|it| it > self.plan.rules.grace_period) {
+                        let ends = self.known_ranges.grace_ends_for_all();
+                        if left.is_some_and(|it| is_beyond(arrived.at, it, ends)) {
                             return Err("it lasts longer than it may".to_owned());
                         }
                     }
@@ -160,9 +161,21 @@ impl AnswerCheck<'_> {
             RangeAsked::NoBytes => expect(text == "error_range")?,
             RangeAsked::Attach { id, ttl, secret } => {
                 match (told, text) {
-                    (Told::Attached { epoch, is_new }, _) => {
+                    (
+                        Told::Attached {
+                            epoch,
+                            is_new,
+                            reclaim,
+                        },
+                        _,
+                    ) => {
                         expect(epoch == self.epoch)?;
                         window.check_attached(id, secret, is_new)?;
+                        let ends = self.known_ranges.kept_until(Who::Client(id));
+                        if let Some(left) = reclaim {
+                            let has_pending = window.seen().any(|it| it.has_pending(id));
+                            expect(has_pending && !is_beyond(arrived.at, left, ends))?;
+                        }
                     }
                     (_, "error_auth") => window.check_wrong_secret(id, secret)?,
                     (_, "error") => {
@@ -311,4 +324,10 @@ fn is_said(expected: &str, text: &str) -> bool {
         "error_grace" => text.starts_with(expected),
         _ => text == expected,
     }
+}
+
+/// Whether a time that was told to a request which came then reaches beyond this. It is told in whole
+/// milliseconds, and never as none.
+fn is_beyond(arrived: Nanos, left: Millis, ends: Nanos) -> bool {
+    arrived.after(Millis(left.0.saturating_sub(1))) > ends && left > Millis(1)
 }

@@ -164,11 +164,11 @@ impl<'a> Model<'a> {
                 let held = &self.before.resources[resource].held;
                 let meant = held.iter().filter(|it| it.cells.overlaps(cells));
                 let meant: Vec<Seen> = meant.copied().collect();
-                // One after another, and whoever waits may get something in between.
+                // All of them end before a waiter gets anything.
                 for it in &meant {
                     self.resources[resource].set(it.owner, it.cells, None);
-                    self.serve(resource)?;
                 }
+                self.serve(resource)?;
                 return self
                     .is_settled()
                     .then(|| Some(format!("ok {}", meant.len())));

@@ -126,7 +126,7 @@ impl KnownRanges {
 
     /// Notes who is away since when, and with which secret new ones came.
     fn note_clients(&mut self, before: &SeenRanges, after: &SeenRanges) {
-        let (turn, grace_ends) = (before.turn, self.grace_ends);
+        let turn = before.turn;
         let attaches = self.doings_since(turn).filter_map(|it| match it.asked {
             RangeAsked::Attach { id, secret, .. } => Some((id, secret)),
             _ => None,
@@ -148,8 +148,9 @@ impl KnownRanges {
                 continue;
             }
             let now = after.span;
-            // What it has not had back yet is kept for it as for all others.
-            let until = |is_kept: bool| if is_kept { grace_ends } else { Nanos(0) };
+            // What it has not had back yet is kept for it, also if it leaves again.
+            let kept_until = self.kept_until(Who::Client(id));
+            let until = |is_kept: bool| if is_kept { kept_until } else { Nanos(0) };
             let is_kept = after.has_pending(id);
             let new = Away {
                 at_latest: now.clock_read,
@@ -402,13 +403,18 @@ impl Change<'_> {
         if before.left == Millis::ZERO && after.left > Millis::ZERO {
             return Err("a grace period begins in the middle of a life".to_owned());
         }
-        let late_ns = self
-            .after
-            .span
-            .began
-            .since(self.known.grace_ends.max(self.causes.awake_since));
+        let is_late = |ends: Nanos| {
+            let ends = ends.max(self.causes.awake_since);
+            self.after.span.began.since(ends) > self.causes.late_ns_max
+        };
+        let held = self.after.resources.iter().flat_map(|it| &it.held);
+        for it in held.filter(|it| it.pending) {
+            if is_late(self.known.kept_until(it.owner.who)) {
+                return Err(format!("{it:?} is kept after its time"));
+            }
+        }
         if after.left > Millis::ZERO {
-            if late_ns > self.causes.late_ns_max {
+            if is_late(self.known.grace_ends_for_all()) {
                 return Err("the grace period does not end".to_owned());
             }
             if after.expected != self.known.expected || after.done > after.expected {
@@ -424,7 +430,8 @@ impl Change<'_> {
                 .any(|at| at.held.iter().any(|it| it.pending))
         };
         let ends_early = before.left > Millis::ZERO && after.left == Millis::ZERO;
-        let may_end = self.grace_may_end() || self.known.expected > 0 && !is_pending(self.after);
+        let may_end = self.grace_may_end(self.known.grace_ends_for_all())
+            || self.known.expected > 0 && !is_pending(self.after);
         if ends_early && !may_end {
             return Err("the grace period ends before its time".to_owned());
         }
@@ -435,9 +442,9 @@ impl Change<'_> {
         Ok(())
     }
 
-    /// Its time is over, or an operator ends it.
-    fn grace_may_end(&self) -> bool {
-        self.after.span.clock_read >= self.known.grace_ends
+    /// This time is over, or an operator ends the grace period.
+    fn grace_may_end(&self, ends: Nanos) -> bool {
+        self.after.span.clock_read >= ends
             || self.is_asked(|it| it == RangeAsked::Grace { ends: true })
     }
 
@@ -507,7 +514,7 @@ impl Change<'_> {
         if self.owner_asks(owner, unlocks) || self.is_asked(breaks) {
             return true;
         }
-        if pending && self.grace_may_end() {
+        if pending && self.grace_may_end(self.known.kept_until(owner.who)) {
             return true;
         }
         match owner.who {

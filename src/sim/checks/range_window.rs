@@ -15,6 +15,9 @@ use crate::sim::range_plan::{Cells, OWNERS, excludes};
 /// Most waiters of one resource where there is no other limit.
 const WAITERS_MAX: usize = 100;
 
+/// So late at most the end of the grace period is noticed by a server that is awake.
+const LATE_MAX: Millis = Millis(20);
+
 /// The time in which a request was under way.
 pub(super) struct Window<'a> {
     pub(super) plan: &'a Plan,
@@ -170,8 +173,9 @@ impl Window<'_> {
             let mut held = it.resources[bytes.resource].held.iter();
             held.any(|it| it.pending && it.cells.overlaps(bytes.cells) && excludes(it.mode, mode))
         };
-        let is_strict = self.known.is_strict;
-        let is_right = |it: &SeenRanges| is_active(it) && (is_strict || is_pending(it));
+        let strict_until = self.known.grace_ends.after(LATE_MAX);
+        let is_strict = |it: &SeenRanges| self.known.is_strict && it.span.began < strict_until;
+        let is_right = |it: &SeenRanges| is_active(it) && (is_strict(it) || is_pending(it));
         match self.seen().any(is_right) {
             true => Ok(()),
             false => Err("refused for those who hold nothing".to_owned()),
@@ -477,7 +481,7 @@ impl Window<'_> {
             is_active
                 && state.expected == self.known.expected
                 && state.done <= state.expected
-                && state.left <= self.plan.rules.grace_period.max(Millis(1)),
+                && state.left <= self.known.grace_max.max(Millis(1)),
         )
     }
 

@@ -206,6 +206,9 @@ pub enum Told<'a> {
         epoch: u64,
         /// Whether the client was not known before.
         is_new: bool,
+        /// For how long range locks that the client held before a restart are kept for it, if there are any
+        /// and the connection has said `hello`.
+        reclaim: Option<Millis>,
     },
     /// There is none.
     Nothing,
@@ -387,14 +390,23 @@ fn integer(text: &[u8]) -> Option<i64> {
 }
 
 fn attached(text: &[u8]) -> Option<Told<'_>> {
-    let (epoch, word) = split_word(text)?;
+    let (epoch, rest) = split_word(text)?;
+    let (word, left) = match split_word(rest) {
+        Some((word, left)) => (word, Some(millis(left)?)),
+        None => (rest, None),
+    };
     let is_new = match word {
         b"new" => true,
         b"resumed" => false,
         _ => return None,
     };
     let epoch = number(epoch)?;
-    Some(Told::Attached { epoch, is_new })
+    let reclaim = left;
+    Some(Told::Attached {
+        epoch,
+        is_new,
+        reclaim,
+    })
 }
 
 fn tested(text: &[u8]) -> Option<Told<'_>> {

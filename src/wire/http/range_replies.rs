@@ -125,7 +125,12 @@ pub(super) fn unlocked(out: &mut Vec<u8>, context: &Context<'_>, reply: &Reply) 
 }
 
 pub(super) fn registered(out: &mut Vec<u8>, context: &Context<'_>, reply: &Reply) {
-    let &Reply::Attached { epoch, is_new } = reply else {
+    let &Reply::Attached {
+        epoch,
+        is_new,
+        reclaim,
+    } = reply
+    else {
         return other(out, context, reply);
     };
     json(out, context, 200, |out| {
@@ -133,6 +138,9 @@ pub(super) fn registered(out: &mut Vec<u8>, context: &Context<'_>, reply: &Reply
         push_str_escaped(out, context.name);
         field(out, "epoch", epoch);
         text(out, "state", if is_new { "new" } else { "resumed" });
+        if let Some(left) = reclaim {
+            field(out, "reclaim_ms", left.0);
+        }
         out.push(b'}');
     });
 }
