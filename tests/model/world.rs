@@ -295,7 +295,11 @@ impl World {
         };
         let out = self.engine.apply(self.now, Input::Attach(conn, attach));
         let (is_new, epoch) = (self.model.attach(conn.serial, id), self.rules.epoch);
-        let reply = Reply::Attached { epoch, is_new };
+        let reply = Reply::Attached {
+            epoch,
+            is_new,
+            reclaim: None,
+        };
         same("attached", out, vec![Effect::Reply(conn, reply)])?;
         self.compare(&[], false)
     }
