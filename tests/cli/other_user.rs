@@ -104,7 +104,8 @@ impl Stubborn {
     #[track_caller]
     fn expect_said(&self, words: &str) {
         let line = self.errors.recv_timeout(PATIENCE).expect(words);
-        let process = format!("process {} (sleep)", self.process.as_raw_pid());
+        // Its name is that of the shell until that has become `sleep`.
+        let process = format!("process {} (", self.process.as_raw_pid());
         assert!(line.contains(&process) && line.contains(words), "{line}");
     }
 
