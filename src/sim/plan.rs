@@ -257,10 +257,11 @@ impl Plan {
         let is_loud = rng.u8(..24) == 0;
         let has_crowd = !is_loud && rng.u8(..8) == 0;
         let crowd = has_crowd.then(|| *pick(rng, &Scene::CROWDS));
-        let crowd = crowd.map(|scene| match seed % 3 {
-            0 => Scene::Shared,
-            _ => scene,
-        });
+        let crowd = match crowd {
+            None if !is_loud && seed % 64 == 7 => Some(Scene::Shared),
+            crowd => crowd,
+        };
+        let has_crowd = crowd.is_some();
         let clients = match if is_loud || has_crowd {
             0
         } else {

@@ -51,7 +51,7 @@ pub(crate) enum Scene {
 }
 
 impl Scene {
-    /// Those that are drawn; `Shared` is played more often.
+    /// Those that are drawn. `Shared` has seeds of its own.
     pub(crate) const CROWDS: [Self; 11] = [
         Self::HangUps,
         Self::Holds,
@@ -77,7 +77,7 @@ impl Scene {
             Self::Patterns => 40,
             Self::Groups => 100,
             Self::Unread => 24,
-            Self::Shared => 4 * CONNECTIONS_EACH,
+            Self::Shared => 3 * CONNECTIONS_EACH,
             Self::Holds | Self::Leases | Self::Values => 4,
         }
     }
@@ -188,7 +188,7 @@ impl Simulation {
             return;
         };
         if scene == Scene::Shared {
-            self.shared_client_acts();
+            self.shared_clients_act();
         }
         let eighth = self.plan.actions_max / 8;
         let step = match self.actions_left {
@@ -211,6 +211,7 @@ impl Simulation {
                 self.crowd_gathers(scene, scene.members());
             }
             Step::Storm => self.crowd_storms(scene),
+            Step::Leave if scene == Scene::Shared => self.crowd_leaves(..CONNECTIONS_EACH),
             Step::Leave => self.crowd_leaves(..),
         }
         // Somebody who holds something leaves in the same moment: it must not stand behind them.
@@ -314,34 +315,40 @@ impl Simulation {
         }
     }
 
-    /// One connection of a client that has several asks for something, often while another one waits
-    /// for the same.
-    fn shared_client_acts(&mut self) {
-        if self.life.crowd.members.is_empty() {
+    /// Some connections of clients that have several ask for something, often while another one
+    /// waits for the same. Sometimes the server is late.
+    fn shared_clients_act(&mut self) {
+        const ASKS: usize = 4;
+        let count = self.life.crowd.members.len();
+        if count == 0 {
             return;
         }
-        let index = self.rng.usize(..self.life.crowd.members.len());
-        if self.life.crowd.members[index].owed >= OPEN_MAX {
-            return;
+        if self.rng.u8(..8) == 0 {
+            let late_ms = self.rng.u64(1..=20);
+            self.schedule(self.now, Scheduled::Pause(late_ms));
         }
-        let rng = &mut self.rng;
-        let [wait, lease] = [(); 2].map(|()| format!("{}ms", pick(rng, &[1, 2, 5, 20, 200])));
-        let asks = [
-            ("e", "crowd.lock", lease.clone()),
-            ("w", "crowd.lock", wait.clone()),
-            ("l", "crowd.lock", format!("{wait} {lease}")),
-            ("se", "crowd.slots", format!("2 {lease}")),
-            ("sw", "crowd.slots", wait.clone()),
-            ("sl", "crowd.slots", format!("{wait} 2 {lease}")),
-            ("re", "crowd.rw", lease.clone()),
-            ("we", "crowd.rw", lease.clone()),
-            ("ww", "crowd.rw", wait.clone()),
-            ("wl", "crowd.rw", format!("{wait} {lease}")),
-        ];
-        let (verb, key, argument) = pick(rng, &asks);
-        let mut requests = Requests::default();
-        requests.ask(verb, key, argument);
-        self.crowd_asks(index, requests);
+        for _ in 0..ASKS {
+            let index = self.rng.usize(..count);
+            if self.life.crowd.members[index].owed >= OPEN_MAX {
+                continue;
+            }
+            let rng = &mut self.rng;
+            let [wait, lease] = [(); 2].map(|()| format!("{}ms", pick(rng, &[1, 2, 5, 20])));
+            let asks = [
+                ("e", "crowd.lock", lease.clone()),
+                ("w", "crowd.lock", wait.clone()),
+                ("l", "crowd.lock", format!("{wait} {lease}")),
+                ("se", "crowd.slots", format!("2 {lease}")),
+                ("sw", "crowd.slots", wait.clone()),
+                ("re", "crowd.rw", lease.clone()),
+                ("we", "crowd.rw", lease.clone()),
+                ("ww", "crowd.rw", wait.clone()),
+            ];
+            let (verb, key, argument) = pick(rng, &asks);
+            let mut requests = Requests::default();
+            requests.ask(verb, key, argument);
+            self.crowd_asks(index, requests);
+        }
     }
 
     /// Some or all of the crowd hang up, all in one moment.
