@@ -340,7 +340,7 @@ impl Locks {
             };
             cx.core.work.charge(work::LOOK);
             let is_over = || all || self.ranges.kept_for_holding(holding) <= self.ranges.grace.ends;
-            if !it.is_some_and(|it| it.pending > 0) || !is_over() {
+            if it.is_none_or(|it| it.pending == 0) || !is_over() {
                 let from = holding + 1;
                 self.ranges.grace.phase = Phase::Ending { from, all };
                 if cx.core.work.spent() >= slice_end {
