@@ -291,7 +291,9 @@ impl Talk {
                         self.hear(id, mark, Answer::Push(&push));
                     }
                 }
-                Effect::GraceOver(_) => {}
+                Effect::GraceOver(released) => {
+                    writeln!(self.text, "= grace over, {released} released").unwrap();
+                }
                 Effect::Note(_) => {} // of what an operator broke, whatever the log shows
                 other => panic!("{other:?} has no place in a transcript"),
             }

@@ -322,8 +322,7 @@ impl Locks {
     pub(in super::super) fn pending_ended(&mut self, cx: &mut Ctx<'_>, client: OwnerIndex) {
         let of_client = self.ranges.clients.get_mut(&client.0);
         of_client.expect("it has something to have back").timer = None;
-        let (released, is_done) = self.release_pending_of(cx, client, RangeEnd::GraceExpired);
-        self.ranges.grace.released += released;
+        let is_done = self.release_pending_of(cx, client, RangeEnd::GraceExpired);
         if !is_done && let Some(of_client) = self.ranges.clients.get_mut(&client.0) {
             let due = Due::pending(client.0);
             of_client.timer = Some(cx.core.background.arm(cx.now, due));
@@ -349,17 +348,16 @@ impl Locks {
                 continue;
             }
             self.ranges.grace.phase = Phase::Ending { from: holding, all };
-            let released = self.release_pending(cx, holding, RangeEnd::GraceExpired);
-            self.ranges.grace.released += released;
+            self.release_pending(cx, holding, RangeEnd::GraceExpired);
             if cx.core.work.spent() >= slice_end {
                 return;
             }
         }
     }
 
-    /// Releases some of what is still pending of a holding; returns how many range locks. A client that is
-    /// there and has not asked for that is told of each.
-    fn release_pending(&mut self, cx: &mut Ctx<'_>, holding: u32, why: RangeEnd) -> u64 {
+    /// Releases some of what is still pending of a holding. A client that is there and has not asked for
+    /// that is told of each.
+    fn release_pending(&mut self, cx: &mut Ctx<'_>, holding: u32, why: RangeEnd) {
         let resource = self.ranges.holding(holding).resource;
         let key = self.ranges.resource(resource).key.clone();
         let about = cx.begin(|| Some(key.as_bytes()));
@@ -369,6 +367,8 @@ impl Locks {
         let released = pending.len() as u64;
         let whose = self.whose(holding);
         for range in pending {
+            // Counted first: with the last range lock the grace period ends, and tells the number.
+            self.ranges.grace.released += u64::from(why == RangeEnd::GraceExpired);
             self.clear_range(cx, holding, range);
             if why == RangeEnd::GraceExpired {
                 cx.tell_range_lost(&whose, range, Loss::Expired);
@@ -377,28 +377,20 @@ impl Locks {
         self.ranges.figures.ended(why, released);
         self.serve_ranges(cx, resource);
         cx.finish(about);
-        released
     }
 
-    /// Releases some of what a client has not had back; returns how many range locks, and whether nothing is
-    /// left of it.
-    fn release_pending_of(
-        &mut self,
-        cx: &mut Ctx<'_>,
-        client: OwnerIndex,
-        why: RangeEnd,
-    ) -> (u64, bool) {
+    /// Releases some of what a client has not had back; returns whether nothing is left of it.
+    fn release_pending_of(&mut self, cx: &mut Ctx<'_>, client: OwnerIndex, why: RangeEnd) -> bool {
         let work_end = cx.core.work.spent() + SERVED_WORK;
-        let mut released = 0;
         while cx.core.work.spent() < work_end {
             let (holding, looks) = self.ranges.pending_of(client);
             cx.core.work.charge_each(looks, work::LOOK);
             match holding {
-                NONE => return (released, true),
-                holding => released += self.release_pending(cx, holding, why),
+                NONE => return true,
+                holding => self.release_pending(cx, holding, why),
             }
         }
-        (released, self.ranges.has_no_pending(client))
+        self.ranges.has_no_pending(client)
     }
 }
 
@@ -473,7 +465,7 @@ impl Engine {
             Err(refusal) => return cx.refuse(conn, refusal),
         };
         let locks = &mut stores.locks;
-        if !locks.release_pending_of(&mut cx, of, RangeEnd::Explicit).1 {
+        if !locks.release_pending_of(&mut cx, of, RangeEnd::Explicit) {
             return cx.put_off(conn);
         }
         locks.end_grace_if_done(&mut cx);
