@@ -4,7 +4,7 @@
 
 use super::clients::Clients;
 use super::conn::{ConnIndex, Conns};
-use super::due::Due;
+use super::due::{Due, What};
 use super::fence::Fences;
 use super::figures::Figures;
 use super::holder::Holder;
@@ -116,19 +116,22 @@ impl Ctx<'_> {
     }
 
     pub(super) fn refuse(&mut self, conn: ConnIndex, why: Refusal) {
-        // A value that is over takes no place, also if its timer was not heard yet.
-        if why == Refusal::MaxKeys && self.has_background_due() {
+        if why == Refusal::MaxKeys && self.has_expired_entries() {
             return self.put_off(conn);
         }
         self.core.figures.refused(why);
         self.reply(conn, Reply::Refused(why));
     }
 
-    /// Whether values are over whose timers were not heard yet, or idle keys are to be forgotten.
+    /// Whether an expired value or an idle counter still takes a place, because its timer has not
+    /// fired yet. Only the earliest timer is looked at: searches that are always due, and come
+    /// behind what expired before them, must not put a request off for ever.
     #[cold]
-    fn has_background_due(&self) -> bool {
-        let next = self.core.background.next_deadline();
-        next.is_some_and(|at| at <= self.moment)
+    fn has_expired_entries(&self) -> bool {
+        let next = self.core.background.first();
+        next.is_some_and(|(at, due)| {
+            at <= self.moment && matches!(due.what(), What::Value(_) | What::Counters)
+        })
     }
 
     /// The request of this connection is not decided: the server asks again.

@@ -169,6 +169,12 @@ impl<T: Copy> Timers<T> {
         self.heap.first().map(|top| top.at)
     }
 
+    /// The timer that [`Timers::next_deadline`] tells of.
+    #[must_use]
+    pub fn first(&self) -> Option<(Nanos, T)> {
+        self.heap.first().map(|top| (top.at, top.what))
+    }
+
     /// Gives back a part of the memory of a crowd; returns whether there is more. Costs nothing if
     /// there is nothing to do.
     #[inline]
