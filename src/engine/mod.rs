@@ -342,16 +342,25 @@ impl Engine {
     #[cold]
     fn decide_durably(&mut self, now: Nanos, id: ConnId, request: &Request<'_>, out: &mut Effects) {
         let at = out.len();
-        // To those who would be told anyway that we stop, this is said rather than that there is no room.
-        let is_new_hold = matches!(request, Request::Acquire { .. } | Request::Enqueue { .. });
-        let is_draining = self.core.draining && is_new_hold;
-        if self.core.storage_full && request.takes_room() && !is_draining {
-            self.core.figures.refused(Refusal::Storage);
-            out.push(Effect::Reply(id, Reply::Refused(Refusal::Storage)));
+        if self.lacks_room(request) {
+            self.refuse_for_room(id, out);
             return self.core.mark(None, at, out);
         }
         self.decide(now, id, None, request, out);
         self.core.mark(Some(request), at, out);
+    }
+
+    /// Whether the request takes room while the store has none. During a drain a new hold is not
+    /// refused for that: its answer is that the daemon stops.
+    fn lacks_room(&self, request: &Request<'_>) -> bool {
+        let is_new_hold = matches!(request, Request::Acquire { .. } | Request::Enqueue { .. });
+        let is_draining = self.core.draining && is_new_hold;
+        self.core.storage_full && request.takes_room() && !is_draining
+    }
+
+    fn refuse_for_room(&mut self, id: ConnId, out: &mut Effects) {
+        self.core.figures.refused(Refusal::Storage);
+        out.push(Effect::Reply(id, Reply::Refused(Refusal::Storage)));
     }
 
     /// How long clients waited and held.

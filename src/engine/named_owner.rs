@@ -261,23 +261,28 @@ impl Engine {
     ) {
         let at = out.len();
         self.core.conns.asker(id, &mut self.core.owners);
-        if !self.decide_of_owner(now, id, by, request, out)
-            && !self.refuses_for_room(id, request, out)
-        {
+        // A repeated request takes no room.
+        if self.lacks_room(request) && !self.is_repeated(by, request) {
+            self.refuse_for_room(id, out);
+            return self.core.mark(None, at, out);
+        }
+        if !self.decide_of_owner(now, id, by, request, out) {
             self.decide(now, id, None, request, out);
         }
         self.core.mark(Some(request), at, out);
     }
 
-    /// Refuses a request that takes room while the store has none. Returns whether it did.
-    fn refuses_for_room(&mut self, id: ConnId, request: &Request<'_>, out: &mut Effects) -> bool {
-        let is_draining = self.core.draining && matches!(request, Request::Acquire { .. });
-        let is_refused = self.core.storage_full && request.takes_room() && !is_draining;
-        if is_refused {
-            self.core.figures.refused(Refusal::Storage);
-            out.push(Effect::Reply(id, Reply::Refused(Refusal::Storage)));
-        }
-        is_refused
+    /// Whether this owner holds or waits for what it asks for, by a request with the same id.
+    fn is_repeated(&self, by: By<'_>, request: &Request<'_>) -> bool {
+        let Request::Acquire { key, mode, .. } = *request else {
+            return false;
+        };
+        let locks = &self.stores.locks;
+        let owner = self.core.owners.find_named(by.owner);
+        let asked = owner.zip(locks.find(key)).and_then(|(owner, resource)| {
+            locks.find_ask(&self.core, owner, resource, by.request, mode)
+        });
+        asked.is_some()
     }
 
     /// Whether this was something that belongs to owners.
@@ -348,8 +353,9 @@ impl Engine {
             return true;
         }
         let id = self.core.conns[asker.conn].id;
-        // After the repeated requests: those take no room.
-        if self.refuses_for_room(id, request, out) {
+        // The request with the same id has just ended, so this one is new.
+        if self.lacks_room(request) {
+            self.refuse_for_room(id, out);
             return true;
         }
         self.decide(now, id, Some(asker.owner), request, out);
@@ -431,13 +437,7 @@ impl Locks {
         }
         // What has ended may be granted to its own waiter, which has asked before, too.
         self.evict_expired(cx, resource);
-        let held = Held::of(mode);
-        let is_in_mode = |place| match place {
-            Place::Holder(holder) => self.holders[holder].held() == held,
-            Place::Waiter(waiter) => cx.core.waiters[waiter].want().held == held,
-        };
-        let asked = self.asks.find(asker.owner, resource, request, is_in_mode);
-        match asked {
+        match self.find_ask(cx.core, asker.owner, resource, request, mode) {
             Some(Place::Holder(holder)) => {
                 let token = self.holders[holder].token;
                 match self.lease_left(cx, holder) {
@@ -454,6 +454,26 @@ impl Locks {
             }
             _ => false,
         }
+    }
+
+    /// What the owner has of this key by a request with this id and this mode.
+    fn find_ask(
+        &self,
+        core: &Core,
+        owner: OwnerIndex,
+        resource: u32,
+        request: &[u8],
+        mode: Mode,
+    ) -> Option<Place> {
+        if request.is_empty() || self.table[resource].kind() != Kind::of(mode) {
+            return None;
+        }
+        let held = Held::of(mode);
+        let is_in_mode = |place| match place {
+            Place::Holder(holder) => self.holders[holder].held() == held,
+            Place::Waiter(waiter) => core.waiters[waiter].want().held == held,
+        };
+        self.asks.find(owner, resource, request, is_in_mode)
     }
 
     /// A renewal never makes a lease end earlier than it would have: if it would, the owner, who holds

@@ -232,6 +232,9 @@ fn a_full_disk_is_busy_on_lease_routes_and_a_reason_elsewhere() {
     world.say(who, ACQUIRE);
     keep_all(&mut world, &store);
     let lease = Lease::of(&world.answer(who));
+    let early = world.http();
+    world.say(early, "POST /v1/locks/stuck/acquire {\"owner_id\":\"early\",\"ttl_ms\":60000}");
+    world.settle(); // granted, and not on the disk
     store.0.borrow_mut().progress.is_full = true;
     world.settle();
     let busy = "POST /v1/locks/new/acquire {\"owner_id\":\"me\",\"ttl_ms\":60000}";
@@ -248,7 +251,10 @@ fn a_full_disk_is_busy_on_lease_routes_and_a_reason_elsewhere() {
     let busy_figures = world.ask(who, "GET /metrics").body;
     assert!(busy_figures.contains("lock_acquire_total{result=\"busy\"} 1\n"));
     assert!(busy_figures.contains("lock_db_busy_total{op=\"acquire\"} 1\n"));
-    // And so does everything once there is room again.
+    // A refusal does not wait for a record that cannot be written.
+    let stuck = "POST /v1/locks/stuck/acquire {\"owner_id\":\"me\",\"ttl_ms\":60000}";
+    assert_eq!(world.ask(who, stuck).reason(), "BUSY_RETRY");
+    // Everything goes on once there is room again.
     store.0.borrow_mut().progress.is_full = false;
     world.settle();
     world.say(who, busy);
