@@ -455,15 +455,17 @@ impl Follower {
         })
     }
 
-    /// A leader renews its lease every fifth of its time. If less than half is left it has missed two renewals: it is
-    /// gone, or silent in a moment, long before its key is deleted.
+    /// Notes whether the leader has missed renewals: it is gone, or silent in a moment, long before its key is
+    /// deleted.
     fn look_at_lease(&mut self, lease: u64) {
         let asked = self
             .etcd
             .call(&Ask::TimeToLive { lease }, self.member.ttl_part(5));
         if let Ok(Answer::TimeToLive { left_s, granted_s }) = asked {
-            let is_late = left_s * 2 < granted_s;
-            self.late_lease = if is_late { lease } else { 0 };
+            self.late_lease = match is_late(left_s, granted_s) {
+                true => lease,
+                false => 0,
+            };
         }
     }
 
@@ -519,6 +521,13 @@ impl Follower {
         self.member.tenancy.wake();
         Ok(())
     }
+}
+
+/// Whether a leader has missed renewals, by the whole seconds that etcd says are left of its lease. It renews every
+/// fifth of the lease, so with less than half left two are missing. Nothing is known of a lease that is over: the
+/// key can outlast it for a moment.
+fn is_late(left_s: u64, granted_s: u64) -> bool {
+    granted_s == 0 || left_s * 2 < granted_s
 }
 
 #[cfg(test)]

@@ -265,6 +265,14 @@ impl Etcd for Timed {
 }
 
 #[test]
+fn leader_whose_lease_is_over_is_late_although_its_key_is_there() {
+    assert!(is_late(0, 0), "etcd knows nothing of a lease that is over");
+    assert!(is_late(0, 5));
+    assert!(is_late(2, 5));
+    assert!(!is_late(3, 5));
+}
+
+#[test]
 fn standby_does_not_redirect_to_a_leader_that_has_missed_renewals() {
     let (member, _) = member(options());
     let mut world = World::empty(u64::MAX);
