@@ -232,9 +232,6 @@ fn a_full_disk_is_busy_on_lease_routes_and_a_reason_elsewhere() {
     world.say(who, ACQUIRE);
     keep_all(&mut world, &store);
     let lease = Lease::of(&world.answer(who));
-    let early = world.http();
-    world.say(early, "POST /v1/locks/stuck/acquire {\"owner_id\":\"early\",\"ttl_ms\":60000}");
-    world.settle(); // granted, and not on the disk
     store.0.borrow_mut().progress.is_full = true;
     world.settle();
     let busy = "POST /v1/locks/new/acquire {\"owner_id\":\"me\",\"ttl_ms\":60000}";
@@ -253,6 +250,12 @@ fn a_full_disk_is_busy_on_lease_routes_and_a_reason_elsewhere() {
     assert!(busy_figures.contains("lock_db_busy_total{op=\"acquire\"} 1\n"));
     // A refusal does not wait for a record that cannot be written.
     let stuck = "POST /v1/locks/stuck/acquire {\"owner_id\":\"me\",\"ttl_ms\":60000}";
+    store.0.borrow_mut().progress.is_full = false;
+    let early = world.http();
+    world.say(early, &stuck.replace("me", "early"));
+    world.settle(); // granted, and not on the disk
+    store.0.borrow_mut().progress.is_full = true;
+    world.settle();
     assert_eq!(world.ask(who, stuck).reason(), "BUSY_RETRY");
     // Everything goes on once there is room again.
     store.0.borrow_mut().progress.is_full = false;
