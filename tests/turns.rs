@@ -702,12 +702,12 @@ fn stats_looks_at_so_many_values_that_are_over_and_no_more() {
     assert!(stats.contains("\"kv_entries\":1"), "{stats}");
 }
 
-/// As many values as fit into one line: what it costs to find and to write them, once.
+/// As many short values as one answer may have: it takes about a turn to write them.
 #[test]
-fn many_short_values_of_a_list_are_told_in_one_pass() {
-    const VALUES: usize = (1 << 18) - 2;
+fn answer_with_very_many_values_of_a_list_takes_about_a_turn() {
+    const VALUES: usize = 1 << 16;
     let mut pipes = pipes(1, Settings::default());
-    for _ in 0..VALUES.div_ceil(8_192) {
+    for _ in 0..=VALUES / 8_192 {
         pipes.send(0, &b"rpush\nq\nv\n".repeat(8_192));
         pipes.settle();
         pipes.read(0);
@@ -720,8 +720,8 @@ fn many_short_values_of_a_list_are_told_in_one_pass() {
     }
     let answer = pipes.read(0);
     assert_eq!(answer.len(), "ok []\n".len() + VALUES * "'v',".len() - 1);
-    assert!(longest_ns < 8_000_000, "{longest_ns} ns by its price");
-    // One more is too long.
+    assert!(longest_ns < 2_500_000, "{longest_ns} ns by its price");
+    // One more is too many.
     let longer = format!("lrange q 0 {VALUES}");
     assert_eq!(pipes.ask(0, &longer), "error\n");
 }

@@ -457,7 +457,10 @@ impl Lists {
     }
 }
 
-/// Writes values with commas between them, unless that is too long for the form.
+/// Most values of a list in one answer, so that writing it takes about a turn.
+const ANSWERED_MAX: usize = 1 << 16;
+
+/// Writes values with commas between them, unless there are too many, or that is too long for the form.
 fn spell<'v>(
     part: impl Iterator<Item = &'v Value> + Clone,
     form: ListForm,
@@ -466,10 +469,10 @@ fn spell<'v>(
     // How long they are is known without a look at their bytes, and they are never written shorter:
     // in two quotes and with a comma, but for the last.
     let mut bytes_min = 0;
-    for value in part.clone() {
+    for (count, value) in part.clone().enumerate() {
         work.charge(1);
         bytes_min += value.len() + 3;
-        if bytes_min > form.bytes_max + 1 {
+        if count == ANSWERED_MAX || bytes_min > form.bytes_max + 1 {
             return None;
         }
     }

@@ -449,7 +449,7 @@ pub(super) const fn refused(refusal: Refusal) -> Problem<'static> {
         Refusal::RangeTooLong => Problem::new(
             413,
             "RANGE_TOO_LONG",
-            "this part of the list is longer than 1 MiB; ask for a smaller one with start and stop",
+            "this part of the list is longer than 1 MiB or 65,536 values; ask for a smaller one with start and stop",
         ),
         Refusal::BadPattern => Problem::new(
             400,
