@@ -4,6 +4,9 @@
 //! the copy is synced, then the segment takes its first record. So a crash never leaves a copy
 //! without its segment. A directory whose newest segment is older than the copy is not whole.
 //!
+//! The first segment of a life is copied twice: so one damaged copy never hides a missing segment
+//! of a new directory.
+//!
 //! ```text
 //! LOCK                                at  bytes
 //!   process number, newline, zeros     0    512   for people
@@ -52,7 +55,7 @@ pub(super) fn read<D: Disk>(disk: &D) -> Result<Option<Header>, LoadError> {
     }
     match highest(&slots) {
         Some((_, header)) => Ok(Some(header)),
-        // The first copy may be torn; later there is always a whole one.
+        // The first copy of a new directory may be torn; later there is always a whole one.
         None if slots.contains(&Slot::Empty) => Ok(None),
         None => Err(super::load::damage(
             LOCK,

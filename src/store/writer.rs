@@ -252,7 +252,10 @@ impl<D: Disk> Writer<D> {
             next: Next::None,
             mark: Vec::with_capacity(MARK_BYTES),
         };
-        writer.note_newest()?;
+        // Both copies: in a new directory there would be only one, and it may be damaged later.
+        for _ in 0..2 {
+            writer.note_newest()?;
+        }
         Ok(writer)
     }
 
@@ -529,8 +532,8 @@ impl<D: Disk> Writer<D> {
         Ok(())
     }
 
-    /// Keeps in `LOCK` that the present segment is the newest. Once for each segment, before its
-    /// first record.
+    /// Keeps in `LOCK` that the present segment is the newest, before its first record. Twice for the
+    /// first segment of a life, then once for each.
     fn note_newest(&mut self) -> Result<(), Trouble> {
         let header = Header {
             kind: FileKind::Segment,

@@ -270,6 +270,23 @@ fn a_missing_newest_file_is_noticed() {
     }
 }
 
+/// A new directory has had only one segment, and `LOCK` already has two copies of its header.
+#[test]
+fn a_missing_first_segment_is_noticed_with_one_damaged_copy() {
+    for slot in [512, 1024] {
+        let disk = FaultDisk::new();
+        let mut life = Life::begin(&disk, Durability::Sync, 1024).unwrap();
+        life.write_all(&[granted("a", 1)]).unwrap();
+        drop(life);
+        let mut lock = disk.bytes_of("LOCK").unwrap();
+        lock[slot] ^= 1;
+        disk.put("LOCK", lock);
+        let name = format!("{:020}.log", 1);
+        disk.remove(&name).unwrap();
+        refused(state_on(&disk), &name);
+    }
+}
+
 /// A life without a record has its segment under the name that the next one takes.
 #[test]
 fn an_older_file_under_the_name_of_the_newest_is_noticed() {
