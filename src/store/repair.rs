@@ -5,7 +5,7 @@
 //! replayed in order, with one rule more: a grant that cannot be held beside an older one proves that
 //! the older one ended, in what was lost. A byte range likewise, as far as the two overlap. Fences go on
 //! above everything that can have been given out. A damaged header costs no record: the name says
-//! what the file is, and the salt is in `LOCK`, in other headers, or follows from the checksums.
+//! what the file is, and the salt is in other headers, follows from the checksums, or is in `LOCK`.
 //!
 //! The result is a snapshot. The files as they were get a second name before anything else happens,
 //! and are removed only when the snapshot is on the disk. If the power goes in between, the directory
@@ -165,7 +165,8 @@ impl Repaired {
     }
 }
 
-/// The last life that a header tells of, in a file or in `LOCK`. Its salt is that of the directory.
+/// The last life that a header tells of, in a file or in `LOCK`. Its salt is that of the directory:
+/// files prove it by their headers or, if none can be read, by their frames.
 /// Of a file that a later version wrote nothing can be said, so it cannot be repaired here.
 fn find_life<D: Disk>(
     disk: &D,
@@ -182,18 +183,22 @@ fn find_life<D: Disk>(
         let is_later = last.is_none_or(|last| last.salt == life.salt && last.epoch <= life.epoch);
         last = if is_later { Some(life) } else { last };
     }
+    let proved = match last {
+        Some(_) => last,
+        None => find_salt(disk, listing, wall_ms)?,
+    };
     if let Some(newest) = listing.newest.map(|header| header.life) {
-        let is_later = |last: Life| last.salt == newest.salt && last.epoch < newest.epoch;
-        last = if last.is_none_or(is_later) {
+        // `LOCK` may be of another directory.
+        let is_ours = proved.is_none_or(|life| life.salt == newest.salt);
+        let is_later = last.is_none_or(|last| last.epoch < newest.epoch);
+        last = if is_ours && is_later {
             Some(newest)
         } else {
             last
         };
     }
-    let mut life = match last {
-        Some(life) => life,
-        None => find_salt(disk, listing, wall_ms)?.ok_or(LoadError::Damaged(first_damage))?,
-    };
+    let life = last.or(proved);
+    let mut life = life.ok_or(LoadError::Damaged(first_damage))?;
     // A life whose header cannot be read may have come after it.
     life.epoch += listing.segments.len() as u64;
     life.begun_ms = wall_ms;

@@ -2,7 +2,7 @@
 
 use latchd::store::{Disk, Durability, FaultDisk, LoadError, OpenError, repair_disk};
 
-use crate::history::{Life, State, client, ended, granted, ranged, state_on, stored};
+use crate::history::{Life, State, beginning, client, ended, granted, ranged, state_on, stored};
 use latchd::engine::types::{Record, Sharing};
 
 const OWNER: [&str; 3] = ["file", "nfs/1", "pid 7"];
@@ -343,6 +343,29 @@ fn the_lock_file_of_another_directory_is_refused() {
     repair_disk(&disk, 0).unwrap();
     let grants = state_on(&disk).unwrap().grants;
     assert_eq!(grants, State::of(&small.records).grants);
+}
+
+/// The frames prove the salt, so a foreign `LOCK` does not count.
+#[test]
+fn a_repair_reads_the_only_segment_in_spite_of_a_foreign_lock_file() {
+    let (disk, other) = (FaultDisk::new(), FaultDisk::new());
+    let mut life = Life::begin(&disk, Durability::Sync, 1024).unwrap();
+    let records = [granted("a", 1), stored("v", b"1"), granted("b", 2)];
+    life.write_all(&records).unwrap();
+    drop(life);
+    let beginning = latchd::store::Beginning {
+        salt: 1,
+        ..beginning(Durability::Sync, 1024)
+    };
+    drop(latchd::store::begin(other.clone(), beginning, &mut |_| {}).unwrap());
+    let name = format!("{:020}.log", 1);
+    let mut bytes = disk.bytes_of(&name).unwrap();
+    bytes[..64].fill(0);
+    disk.put(&name, bytes);
+    disk.put("LOCK", other.bytes_of("LOCK").unwrap());
+    assert_eq!(repair_disk(&disk, 0).unwrap().read, 3);
+    let grants = state_on(&disk).unwrap().grants;
+    assert_eq!(grants, State::of(&records).grants);
 }
 
 #[test]
