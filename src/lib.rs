@@ -81,6 +81,8 @@ pub mod ephemeral;
 #[cfg(feature = "cluster")]
 pub mod etcd;
 #[cfg(feature = "daemon")]
+mod fence_start;
+#[cfg(feature = "daemon")]
 pub mod histogram;
 #[cfg(feature = "http")]
 pub mod http_client;

@@ -14,7 +14,7 @@ const BEGINNING_US: u64 = 1_767_225_600_000_000;
 const FENCE_AT_BEGINNING: u64 = 1_770_000_000_000_000;
 
 /// How many grants fit into a microsecond.
-pub(super) const FENCES_PER_US: u64 = 9;
+pub(crate) const FENCES_PER_US: u64 = 9;
 
 /// Left for a run that starts as late as possible: three months of grants at the highest rate.
 const LEFT_MIN: u64 = FENCES_PER_US * 92 * 86_400 * 1_000_000;
