@@ -297,6 +297,7 @@ const WALLS: &[Wall] = &[
             "engine::types",
             "ephemeral",
             "etcd",
+            "fence_start",
             "histogram",
             "key",
             "segments",

@@ -150,9 +150,10 @@ fn serve(
         return cluster::serve(config, name, handed, manager, early_stop);
     }
     let tls = TlsFiles::open(config)?;
+    // Before the directory notes when this life began: a repair derives the first fence from that.
+    let wall_clock_us = wall_clock_us();
     // The directory first: a second daemon ends before it listens anywhere.
     let data_dir = data_dir::open(config)?;
-    let wall_clock_us = wall_clock_us();
     let ceiling = data_dir.as_ref().map_or(0, |it| it.found.fence_ceiling.0);
     let origin = Origin {
         fence: first_fence(wall_clock_us, ceiling)?,

@@ -27,6 +27,7 @@ use super::ranges::LockedRange;
 use super::read::{Frames, Next};
 use crate::base::{Fence, Nanos};
 use crate::engine::types::{Mode, Record};
+use crate::fence_start::{FenceStart, fence_start};
 
 /// Fences of the new life begin so far above all that were seen or can have been lost.
 const FENCE_DISTANCE: u64 = 1 << 21;
@@ -128,16 +129,18 @@ pub fn repair_disk<D: Disk>(disk: &D, wall_ms: u64) -> Result<Repaired, LoadErro
     if listing.snapshot.is_none() && listing.segments.is_empty() {
         return Err(LoadError::Damaged(first_damage)); // nothing is left to be kept
     }
+    let (life, fence_max) = find_life(disk, &listing, first_damage.clone(), wall_ms)?;
     let mut salvage = Salvage {
         disk,
-        life: find_life(disk, &listing, first_damage.clone(), wall_ms)?,
+        life,
         files: listing.snapshot.iter().chain(&listing.segments).collect(),
         live: Live::default(),
         holders: HashMap::new(),
         range_clients: HashMap::new(),
         result: Repaired::nothing(),
         last: 0,
-        fence_max: 0,
+        // The record that says where a life started its fences may be lost.
+        fence_max,
     };
     salvage.read_all(listing.snapshot.is_some())?;
     salvage.note_newest(&listing)?;
@@ -168,20 +171,26 @@ impl Repaired {
 /// The last life that a header tells of, in a file or in `LOCK`. Its salt is that of the directory:
 /// files prove it by their headers or, if none can be read, by their frames.
 /// Of a file that a later version wrote nothing can be said, so it cannot be repaired here.
+///
+/// Also the highest fence at which a life can have started, as far as the clock was never set back
+/// after a life of which nothing is left.
 fn find_life<D: Disk>(
     disk: &D,
     listing: &Listing,
     first_damage: Damage,
     wall_ms: u64,
-) -> Result<Life, LoadError> {
+) -> Result<(Life, u64), LoadError> {
     let mut last: Option<Life> = None;
+    let mut fence = first_fence(wall_ms);
     for (name, _) in listing.snapshot.iter().chain(&listing.segments) {
         let life = match header_of(disk, name)? {
             Some(header) => header.life,
             None => continue,
         };
-        let is_later = last.is_none_or(|last| last.salt == life.salt && last.epoch <= life.epoch);
-        last = if is_later { Some(life) } else { last };
+        if last.is_none_or(|last| last.salt == life.salt) {
+            fence = fence.max(first_fence(life.begun_ms));
+            last = last.filter(|last| last.epoch > life.epoch).or(Some(life));
+        }
     }
     let proved = match last {
         Some(_) => last,
@@ -199,11 +208,20 @@ fn find_life<D: Disk>(
     }
     let life = last.or(proved);
     let mut life = life.ok_or(LoadError::Damaged(first_damage))?;
+    fence = fence.max(first_fence(life.begun_ms));
     // A life whose header cannot be read may have come after it.
     life.epoch += listing.segments.len() as u64;
     life.begun_ms = wall_ms;
     life.follows_loss = true;
-    Ok(life)
+    Ok((life, fence))
+}
+
+/// Where a life that began at this time started its fences, unless the directory had higher ones.
+fn first_fence(begun_ms: u64) -> u64 {
+    match fence_start(begun_ms.saturating_mul(1_000), Fence::LIMIT) {
+        FenceStart::At(fence) | FenceStart::Doubtful(fence) => fence,
+        FenceStart::TooLate => 0, // it started at those of the directory
+    }
 }
 
 /// The header of a file, unless it is damaged.

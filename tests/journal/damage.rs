@@ -270,6 +270,61 @@ fn a_missing_newest_file_is_noticed() {
     }
 }
 
+/// 2026-01-01, and the fence of that moment; nine follow in every microsecond.
+fn fence_at(wall_ms: u64) -> u64 {
+    1_770_000_000_000_000 + (wall_ms - 1_767_225_600_000) * 9_000
+}
+
+/// All records of the newest life are lost, and the clock may have been set back since: fences
+/// continue above where that life began to give them out.
+#[test]
+fn fences_continue_above_a_missing_newest_life() {
+    const DAY_MS: u64 = 86_400_000;
+    let before = beginning(Durability::Sync, 1024);
+    let later_ms = before.wall_ms + DAY_MS;
+    for repaired_ms in [0, before.wall_ms, later_ms + DAY_MS] {
+        let disk = FaultDisk::new();
+        let mut life = Life::begin(&disk, Durability::Sync, 1024).unwrap();
+        life.write_all(&[granted("a", 1)]).unwrap();
+        drop(life);
+        let later = latchd::store::Beginning {
+            wall_ms: later_ms,
+            ..before
+        };
+        drop(latchd::store::begin(disk.clone(), later, &mut |_| {}).unwrap());
+        disk.remove(&format!("{:020}.log", 2)).unwrap();
+        repair_disk(&disk, repaired_ms).unwrap();
+        let life = Life::begin(&disk, Durability::Sync, 1024).unwrap();
+        let least = fence_at(later_ms.max(repaired_ms));
+        assert!(life.found.fence_ceiling.0 > least, "{repaired_ms}");
+    }
+}
+
+/// The clock was set back after a life whose records are damaged. Its header still counts.
+#[test]
+fn fences_continue_above_a_damaged_life_with_a_later_clock() {
+    let disk = FaultDisk::new();
+    let now = beginning(Durability::Sync, 1024);
+    let ahead = latchd::store::Beginning {
+        wall_ms: now.wall_ms + 1_000_000_000,
+        ..now
+    };
+    drop(latchd::store::begin(disk.clone(), ahead, &mut |_| {}).unwrap());
+    let name = format!("{:020}.log", 1);
+    let header = disk.bytes_of(&name).unwrap()[..64].to_vec();
+    disk.remove(&name).unwrap();
+    disk.remove("LOCK").unwrap();
+    // Of the first segment only the header is left.
+    let mut life = Life::begin(&disk, Durability::Sync, 1024).unwrap();
+    life.write_all(&[granted("a", 1), granted("b", 2)]).unwrap();
+    drop(life);
+    drop(Life::begin(&disk, Durability::Sync, 1024).unwrap());
+    disk.put(&name, header);
+    repair_disk(&disk, now.wall_ms).unwrap();
+    let life = Life::begin(&disk, Durability::Sync, 1024).unwrap();
+    assert!(life.found.fence_ceiling.0 > fence_at(ahead.wall_ms));
+}
+
 /// A new directory has had only one segment, and `LOCK` already has two copies of its header.
 #[test]
 fn a_missing_first_segment_is_noticed_with_one_damaged_copy() {
