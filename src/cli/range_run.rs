@@ -32,6 +32,9 @@ use crate::wire::verbs::Verb;
 /// How long the client is kept without a connection, if nobody says.
 pub(crate) const TTL: Duration = Duration::from_secs(30);
 const KILL_AFTER: Duration = Duration::from_secs(10);
+/// The shortest time that a command has to end in a cluster, without `--kill-after` and with a
+/// `--ttl` that outlasts a leader.
+const KILL_AFTER_MIN: Duration = Duration::from_millis(300);
 /// How long a server may take to answer whether we still have them.
 const ANSWER_WITHIN: Duration = Duration::from_secs(5);
 /// How long it may take to hear that they are let go.
@@ -39,6 +42,8 @@ const RELEASE_WITHIN: Duration = Duration::from_secs(5);
 const RELEASE_LOST_WITHIN: Duration = Duration::from_millis(500);
 /// How long after a connection that could not be made the next one is tried.
 const TRY_AGAIN_AFTER: Duration = Duration::from_millis(200);
+/// How long after a refusal in the grace period the same is asked again, at most.
+const GRACE_PAUSE_MAX: Duration = Duration::from_secs(1);
 
 /// Bytes, and the client that asks for them.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -137,6 +142,11 @@ impl Claim {
         client.counts_on(self.ttl)
     }
 
+    /// How long after an answer the server is asked again.
+    fn beat(&self) -> Duration {
+        self.ttl / 6
+    }
+
     /// Asks whether they are ours. After a restart they are had back.
     fn is_held(&self, client: &Client, ranges: &mut Ranges) -> Result<bool, Error> {
         let (mode, start, len) = (self.mode, self.start, self.len);
@@ -220,12 +230,13 @@ pub(crate) fn lock_while(
         }
     };
     let (claim, warden) = (had.claim.clone(), warden.started()?);
+    let kill_after = kill_after(&had, args::kill_after_of(matches));
     let mut held = Held::watch(had)?;
     let job = Job {
         command,
         env: &servers.env(),
         inherits: None,
-        kill_after: args::kill_after_of(matches).unwrap_or(KILL_AFTER),
+        kill_after,
         lease: Some(claim.ttl),
         warden,
     };
@@ -239,6 +250,39 @@ pub(crate) fn lock_while(
     }
     held.release(ended);
     Ok(ended.exit(&mut signals))
+}
+
+/// How long the command has to end, as said or by default. In a cluster the default is no more than
+/// what is left of the time when another member has taken over, so that a failover ends no command;
+/// a `--ttl` that is too short for that is warned of.
+fn kill_after(had: &Had, said: Option<Duration>) -> Duration {
+    let usual = said.unwrap_or(KILL_AFTER);
+    let Some(failover) = had.ranges.failover_time() else {
+        return usual;
+    };
+    let ttl = had.claim.ttl;
+    // The leader may fail just before it is asked again.
+    let usable = had
+        .claim
+        .promise(&had.client)
+        .saturating_sub(had.claim.beat());
+    let needed = said.unwrap_or(KILL_AFTER_MIN).min(ttl / 2);
+    if usable < failover.saturating_add(needed) {
+        let needed = failover.saturating_add(said.unwrap_or(KILL_AFTER_MIN));
+        let least = needed.as_secs_f64() * ttl.as_secs_f64() / usable.as_secs_f64().max(0.001);
+        let (short, least) = (
+            super::duration::short(ttl.as_secs_f64()),
+            (least * 10.0).ceil() / 10.0,
+        );
+        eprintln!(
+            "latch: a --ttl of {short} is too short for this cluster: the command is ended if the leader fails. Say --ttl {least:.1}s or more"
+        );
+        return usual;
+    }
+    match said {
+        Some(said) => said,
+        None => usual.min(usable.saturating_sub(failover)),
+    }
 }
 
 // ---- getting them ----
@@ -343,6 +387,12 @@ fn wait_for(
             Err(Error::Busy { .. }) => return Err(not_had(&client, &claim, patience)),
             Err(error) if is_kept_for_others(&error) && is_over() => {
                 return Err(not_had(&client, &claim, patience));
+            }
+            Err(error) if let Some(Reason::Grace(left)) = error.reason() => {
+                // The server answers, so the connection stays.
+                let left = left.unwrap_or(GRACE_PAUSE_MAX).max(TRY_AGAIN_AFTER);
+                let patience = end.map_or(Duration::MAX, |end| end.saturating_sub(monotonic()));
+                pause(left.min(GRACE_PAUSE_MAX).min(patience));
             }
             Err(error) if is_passing(&error) && !is_over() => loop {
                 pause(TRY_AGAIN_AFTER);
@@ -489,7 +539,7 @@ impl Held {
 /// Asks again and again whether they are ours, and listens to whoever says that they are not. Returns when they are lost;
 /// that our time is over without an answer is not for us to decide.
 fn keep(claim: &Claim, client: &Client, ranges: Ranges, state: &Mutex<State>) {
-    let beat = claim.ttl / 6;
+    let beat = claim.beat();
     let mut ranges = Some(ranges);
     loop {
         let Some(theirs) = &mut ranges else {
@@ -499,7 +549,8 @@ fn keep(claim: &Claim, client: &Client, ranges: Ranges, state: &Mutex<State>) {
                 // Until they are had back, the server keeps them for no longer than it says.
                 if let Some(left) = new.reclaim_within() {
                     let mut state = locked(state);
-                    state.until = state.until.min(asked_at.saturating_add(left));
+                    let until = asked_at.saturating_add(client.counts_on(left));
+                    state.until = state.until.min(until);
                 }
                 match confirm(claim, client, &mut new, state, asked_at) {
                     Ok(true) => ranges = Some(new),

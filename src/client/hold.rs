@@ -30,7 +30,7 @@ pub(super) const RENEW_EVERY_MIN: Duration = Duration::from_millis(300);
 /// When the lease of a silent leader is over, another member has taken over and a guard is renewed
 /// there within this time: etcd ends the lease up to half a second late, and the client looks for a
 /// leader every three quarters of a second.
-const FOUND_WITHIN: Duration = Duration::from_millis(1_500);
+pub(super) const FOUND_WITHIN: Duration = Duration::from_millis(1_500);
 
 /// A grant, shared by its guard and the thread that renews it.
 pub(super) struct Hold {

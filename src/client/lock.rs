@@ -13,7 +13,6 @@ use super::conn::{Conn, Fault, Reply};
 use super::error::{Error, Lost, Reason, shown};
 use super::guard::Guard;
 use super::hold::Hold;
-use super::look::{Lookout, led_elsewhere};
 use super::who::{Holder, Who};
 use super::{Hops, Inner, Told};
 use crate::base::{Fence, Millis, Nanos, Token};
@@ -150,7 +149,8 @@ impl Lock {
             let verb = push_request(&mut frame, &command)?;
             let asked_at = clock::now();
             conn.send(&frame, verb);
-            let fault = match self.hear_answer(&mut conn, inner.deadline(&command)) {
+            let deadline = inner.deadline(&command);
+            let fault = match inner.hear_answer(&mut conn, Some(&self.key), deadline) {
                 Ok(reply) => match reply.sends_elsewhere() {
                     Some(told) => {
                         inner.go_elsewhere(&mut conn, Some(key), told, &mut hops)?;
@@ -194,26 +194,6 @@ impl Lock {
                     return Err(self.unknown(shard, None, why));
                 }
                 fault => return Err(conn.error(fault)),
-            }
-        }
-    }
-
-    /// Waits for the answer. Whoever waits at a member of a cluster looks now and then whether another one leads by
-    /// now: one that was stopped, or cut off, would be silent for ever.
-    fn hear_answer(&self, conn: &mut Conn, deadline: Nanos) -> Result<Reply, Fault> {
-        let inner = &self.inner;
-        if conn.has_no_other() {
-            return conn.answer(deadline);
-        }
-        let mut lookout = Lookout::new();
-        loop {
-            match conn.answer(deadline.min(lookout.next_at())) {
-                Err(Fault::Broken(why))
-                    if why.kind() == ErrorKind::TimedOut && clock::now() < deadline => {}
-                result => return result,
-            }
-            if lookout.is_led_elsewhere(&inner.options, conn, Some(&self.key)) {
-                return Err(led_elsewhere());
             }
         }
     }

@@ -84,6 +84,7 @@ use self::find::Hops;
 #[cfg(feature = "cli")]
 pub(crate) use self::find::NO_LEADER;
 use self::keeper::Keeper;
+use self::look::{Lookout, led_elsewhere};
 use self::options::Options;
 use self::pool::Pool;
 use crate::base::{Millis, Nanos};
@@ -460,6 +461,46 @@ impl Inner {
         clock::after(wait.saturating_add(self.options.answer_timeout))
     }
 
+    /// Sends a command and waits for its answer.
+    fn ask_on(
+        &self,
+        conn: &mut Conn,
+        frame: &[u8],
+        verb: Verb,
+        command: &Command<'_>,
+        deadline: Nanos,
+    ) -> Result<Reply, Fault> {
+        conn.send(frame, verb);
+        match wait_of(command) {
+            Millis::ZERO => conn.answer(deadline),
+            _ => self.hear_answer(conn, Some(key_of_frame(frame)), deadline),
+        }
+    }
+
+    /// Waits for the answer to a command that waits. A member of a cluster that was stopped, or cut
+    /// off, is silent for ever: looks once a second whether another member leads.
+    fn hear_answer(
+        &self,
+        conn: &mut Conn,
+        key: Option<&[u8]>,
+        deadline: Nanos,
+    ) -> Result<Reply, Fault> {
+        if conn.has_no_other() {
+            return conn.answer(deadline);
+        }
+        let mut lookout = Lookout::new();
+        loop {
+            match conn.answer(deadline.min(lookout.next_at())) {
+                Err(Fault::Broken(why))
+                    if why.kind() == io::ErrorKind::TimedOut && clock::now() < deadline => {}
+                result => return result,
+            }
+            if lookout.is_led_elsewhere(&self.options, conn, key) {
+                return Err(led_elsewhere());
+            }
+        }
+    }
+
     fn ask(&self, shard: usize, command: &Command<'_>) -> Result<Reply, Error> {
         if let Some(why) = self.belongs_to_a_connection(command) {
             return Err(Error::Misuse(why.to_owned()));
@@ -484,7 +525,7 @@ impl Inner {
                 true => deadline.min(clock::after(self.options.answer_timeout / 3)),
                 false => deadline,
             };
-            match conn.ask(&frame, verb, patience) {
+            match self.ask_on(&mut conn, &frame, verb, command, patience) {
                 Ok(reply) => match reply.sends_elsewhere() {
                     Some(told) => {
                         self.go_elsewhere(&mut conn, key, told, &mut hops)?;

@@ -147,7 +147,11 @@ impl Place {
         let mut frame = Vec::new();
         let verb = push_request(&mut frame, &command)?;
         let asked_at = clock::now();
-        match conn.ask(&frame, verb, lock.inner.deadline(&command)) {
+        let deadline = lock.inner.deadline(&command);
+        match lock
+            .inner
+            .ask_on(&mut conn, &frame, verb, &command, deadline)
+        {
             Ok(reply) => {
                 let result = lock.answered(*conn, &frame, reply, asked_at);
                 super::lost_if_expired(&lock.key, result)
@@ -158,8 +162,8 @@ impl Place {
 }
 
 impl Drop for Place {
-    /// A place ends with its connection. That of an attached client does not, and whoever is behind
-    /// it would wait for the lease of a grant that nobody takes. In a forked child the place is the
+    /// A place ends with its connection. That of an attached client does not, and the next waiter
+    /// would wait for the lease of a grant that nobody takes. In a forked child the place is the
     /// parent's.
     fn drop(&mut self) {
         let inner = &self.lock.inner;

@@ -234,10 +234,17 @@ impl Ranges {
 
     /// For how long the server keeps bytes that the attached client held before the server was started anew
     /// and has to [have back](Self::reclaim), as it was told when this connection attached. None if there
-    /// were none then.
+    /// were none then. This is the server's own time: [`Client::counts_on`] tells how much of it this
+    /// client can count on.
     #[must_use]
     pub fn reclaim_within(&self) -> Option<Duration> {
         self.session.reclaim_until().map(clock::until)
+    }
+
+    /// In a cluster: how long it takes until another leader is found when this one fails. None for a
+    /// server alone.
+    pub(crate) fn failover_time(&self) -> Option<Duration> {
+        self.session.failover_time()
     }
 
     /// Has back bytes that the attached client held before the server was started anew.

@@ -8,6 +8,7 @@ use std::time::Duration;
 use super::clock;
 use super::conn::{Conn, Fault, Reply};
 use super::error::{Error, shown};
+use super::hold::FOUND_WITHIN;
 use super::look::{Lookout, led_elsewhere};
 use super::{Hops, Inner, key_of_frame};
 use crate::base::Nanos;
@@ -92,6 +93,15 @@ impl Session {
         self.conn.reclaim_until
     }
 
+    /// In a cluster: how long it takes until another leader is found when this one fails.
+    pub(super) fn failover_time(&self) -> Option<Duration> {
+        let ttl = self
+            .conn
+            .cluster_ttl
+            .filter(|_| !self.conn.has_no_other())?;
+        Some(clock::duration(ttl).saturating_add(FOUND_WITHIN))
+    }
+
     pub(super) fn open(inner: &Arc<Inner>, key: &[u8]) -> Result<Self, Error> {
         Ok(Self {
             conn: inner.open(inner.shard(key), Some(key))?,
@@ -114,7 +124,8 @@ impl Session {
         self.check()?;
         let key = (!verb.row().ignores_key).then(|| key_of_frame(&frame));
         let mut hops = Hops::until(clock::after(self.inner.options.connect_timeout));
-        let mut answer = self.conn.ask(&frame, verb, self.inner.deadline(command));
+        let Self { inner, conn, .. } = self;
+        let mut answer = inner.ask_on(conn, &frame, verb, command, inner.deadline(command));
         while self.is_unused
             && let Ok(reply) = &answer
             && let Some(told) = reply.sends_elsewhere()
@@ -126,7 +137,8 @@ impl Session {
                 self.is_broken = true;
                 return Err(error);
             }
-            answer = self.conn.ask(&frame, verb, self.inner.deadline(command));
+            let Self { inner, conn, .. } = self;
+            answer = inner.ask_on(conn, &frame, verb, command, inner.deadline(command));
         }
         self.is_unused = false;
         self.lookout.heard();

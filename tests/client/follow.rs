@@ -6,7 +6,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::Instant;
 
-use latchd::client::{Client, Error, ErrorKind, Guard, Standing};
+use latchd::client::{Client, Enqueued, Error, ErrorKind, Guard, Sharing, Standing};
+use latchd::wire::verbs::Verb;
 use tempfile::TempDir;
 
 use super::front::{Front, Role};
@@ -326,6 +327,32 @@ fn kept_guard_leaves_a_stopped_leader_when_an_answer_is_late() {
     guard.release().unwrap();
 }
 
+/// A wait that is no acquire ends when another member leads: it may be asked again there.
+#[test]
+fn wait_at_a_stopped_leader_ends_when_another_member_leads() {
+    let mut pair = Pair::start();
+    let client = pair.client();
+    let _held = client.lock("job").lease(s(60)).acquire().unwrap();
+    let Enqueued::Queued(place) = client.lock("job").enqueue().unwrap() else {
+        panic!("the lock is held")
+    };
+    let mut ranges = client.ranges("f").unwrap();
+    client.ask_verb(Verb::Llen, b"list", b"").unwrap(); // its connection is used again
+    pair.lose_leader(Role::Stopped);
+    pair.lead_second();
+    let wait = PATIENCE.as_secs().to_string();
+    let pop = client.ask_verb(Verb::Blpop, b"list", wait.as_bytes());
+    for ended in [
+        pop.map(drop),
+        ranges.lock(Sharing::Exclusive, 0, 1, PATIENCE),
+        place.wait(PATIENCE).map(drop),
+    ] {
+        let error = ended.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unknown, "{error}");
+        assert!(error.to_string().contains("another member"), "{error}");
+    }
+}
+
 /// Connections to a leader that was stopped stay open and are silent. What would end with them is renewed elsewhere.
 #[test]
 fn a_leader_that_was_stopped_is_left() {
@@ -473,10 +500,8 @@ fn a_key_that_another_leader_has_is_asked_for_there() {
         b"hi"
     );
     let mut ranges = client.ranges("/a").unwrap();
-    ranges
-        .try_lock(latchd::client::Sharing::Exclusive, 0, 10)
-        .unwrap();
-    let latchd::client::Enqueued::Held(guard) = client.lock("fresh").enqueue().unwrap() else {
+    ranges.try_lock(Sharing::Exclusive, 0, 10).unwrap();
+    let Enqueued::Held(guard) = client.lock("fresh").enqueue().unwrap() else {
         panic!("it is free");
     };
     assert!(guard.is_held());
