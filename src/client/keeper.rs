@@ -344,10 +344,11 @@ impl Kept {
         Nanos(self.sent_at.0.saturating_add(span))
     }
 
-    /// How long something may go unanswered before the connection is given up: until half of the
-    /// lease is over, so that there is time to make another one.
+    /// How long something may go unanswered before the connection is given up, so that there is time
+    /// to make another one: a sixth of the lease, or 1 s if that is more, but a third at most.
     fn patience(&self, asked_at: Nanos) -> Nanos {
-        let span = clock::duration(self.hold.span()) / 6;
+        let lease = clock::duration(self.hold.span());
+        let span = (lease / 6).max(LATE).min(lease / 3);
         let span = span.min(self.answer_timeout);
         Nanos(asked_at.0.saturating_add(clock::nanos(span)))
     }
