@@ -40,6 +40,7 @@ pub use cluster::Cluster;
 use command::Instead;
 pub use command::settings_markdown;
 pub use exit::Exit;
+#[cfg(any(feature = "cluster", feature = "tls"))]
 pub(crate) use named_file::read_named_file;
 use row::{Row, Wrong};
 use table::{CONFIG, ROWS};
