@@ -175,6 +175,10 @@ fn if_we_are_stopped_the_command_does_not_outlive_its_lease() {
 /// `poll` does not count the time that the machine sleeps, so a wait for the end of a lease is cut into seconds.
 #[test]
 fn lease_is_looked_at_every_second() {
+    let mut probe = std::process::Command::new("strace");
+    if !probe.arg("-V").output().is_ok_and(|it| it.status.success()) {
+        return crate::latch::skipped("there is no strace");
+    }
     let dir = tempfile::tempdir().unwrap();
     let trace = dir.path().join("trace");
     let daemon = Daemon::start(&[]);
@@ -192,9 +196,8 @@ fn lease_is_looked_at_every_second() {
     command.arg(&trace).arg(crate::latch::program());
     command.args(["run", "--lease", "1h", "k", "--", "sleep", "0.2"]);
     command.env("LATCH_SERVER", daemon.address().to_string());
-    if !command.output().is_ok_and(|it| it.status.success()) {
-        return eprintln!("SKIPPED: there is no strace");
-    }
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "{output:?}");
     let trace = std::fs::read_to_string(&trace).unwrap();
     let lines = || trace.lines().filter_map(|line| line.split_once(' '));
     for word in ["\"run\"", "\"__warden\""] {

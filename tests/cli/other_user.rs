@@ -12,8 +12,10 @@ use std::sync::mpsc::{Receiver, channel};
 
 use rustix::process::{Pid, Signal, geteuid, kill_process};
 
-use crate::latch::{Run, expect, is_alive, latch, plain, program, said, wait_gone, wait_until};
-use crate::vocabulary::{Daemon, PATIENCE};
+use crate::latch::{
+    Run, expect, is_alive, latch, plain, program, said, skipped, wait_gone, wait_until,
+};
+use crate::vocabulary::{Client, Daemon, PATIENCE};
 
 const NOBODY: u32 = 65534;
 
@@ -26,7 +28,7 @@ impl Stage {
     /// `None`, with a word why, where such a program cannot be made.
     fn set() -> Option<Self> {
         if !geteuid().is_root() {
-            eprintln!("SKIPPED: only root can make a setuid program");
+            skipped("only root can make a setuid program");
             return None;
         }
         let dir = tempfile::tempdir().unwrap();
@@ -38,7 +40,7 @@ impl Stage {
         fs::copy(program(), stage.path("latch")).unwrap();
         mode(Path::new(&stage.path("latch")), 0o755);
         if fs::copy("/usr/bin/setpriv", stage.path("become")).is_err() {
-            eprintln!("SKIPPED: there is no setpriv");
+            skipped("there is no setpriv");
             return None;
         }
         mode(Path::new(&stage.path("become")), 0o4755);
@@ -46,10 +48,10 @@ impl Stage {
         probe.args(["--reuid", "0", "id", "-ru"]).uid(NOBODY);
         let output = probe.output().unwrap();
         if output.stdout != b"0\n" {
-            eprintln!(
-                "SKIPPED: setuid programs are ordinary ones in {:?}",
+            skipped(&format!(
+                "setuid programs are ordinary ones in {:?}",
                 stage.dir
-            );
+            ));
             return None;
         }
         Some(stage)
@@ -187,16 +189,36 @@ fn file_stays_locked_while_a_command_of_another_user_outlives_latch() {
 fn command_of_another_user_does_not_outlive_its_lease_in_silence() {
     let Some(stage) = Stage::set() else { return };
     let daemon = Daemon::start(&[]);
-    let mut command = stage.start(Some(&daemon), &["run", "--lease", "2s", "k"]);
+    let mut command = stage.start(Some(&daemon), &["run", "--lease", "6s", "k"]);
     daemon.freeze();
-    command.expect_said("gets no signal of latch, as it runs as another user");
+    command.expect_said("the lock is lost, and another client may hold it");
     command.expect_said("'k' may be held by another client now");
     assert!(is_alive(command.process));
     daemon.thaw();
+    // The server still has the lock, and the warden has asked for all of the lease again.
+    let mut client = daemon.connect();
+    let who = |client: &mut Client| -> serde_json::Value {
+        serde_json::from_str(&client.ask("who k _")[3..]).unwrap()
+    };
+    wait_until("the warden renews the lock", || {
+        let left = who(&mut client)["holders"][0]["lease_left_s"].as_f64();
+        left.is_none_or(|left| left > 3.0)
+    });
+    let before = expiries(&mut client);
     command.end();
     assert_eq!(command.run.code(), Some(79));
     let last = command.errors.iter().last().unwrap();
     assert!(last.contains("could not be ended"), "{last}");
+    // It is released, and not left to its lease.
+    wait_until("the lock is free", || {
+        who(&mut client)["holders"][0].is_null()
+    });
+    assert_eq!(expiries(&mut client), before);
+}
+
+fn expiries(client: &mut Client) -> u64 {
+    let stats: serde_json::Value = serde_json::from_str(&client.ask("stats _ _")[3..]).unwrap();
+    stats["totals"]["expiries"].as_u64().unwrap()
 }
 
 /// `kill` of `latch` cannot end it either; `latch` stays, and so does the lock.

@@ -148,8 +148,12 @@ pub(crate) fn supervise(
     let terminal = Terminal::open();
     let foreground = terminal.as_ref().is_some_and(Terminal::is_for_the_command);
     let warden = job.warden;
+    // Before there is anything that must not outlive the lease.
+    if let Some(lease) = job.lease {
+        warden.lease(lease);
+    }
     if let Standing::Held(Some(left)) = lock.standing() {
-        warden.until(left); // before there is anything that must not outlive it
+        warden.until(left);
     }
     let child = trampoline::start(job.command, job.env, job.inherits, foreground, &warden)?;
     let group = Group::of(Pid::from_child(&child));
@@ -166,7 +170,7 @@ pub(crate) fn supervise(
         is_out_of_reach: false,
         end: None,
     };
-    running.warden.guard(group, running.lease);
+    running.warden.guard(group);
     let ended = running.watch(signals, lock);
     if let Some(terminal) = &running.terminal {
         terminal.take_back(running.command);
@@ -174,7 +178,10 @@ pub(crate) fn supervise(
             terminal.reset(); // whatever it had made of it, it had no chance to undo it
         }
     }
-    running.warden.dismiss();
+    // The warden may have renewed a lock that was lost here. At EOF it releases that by its token.
+    if ended != Ended::Outlived {
+        running.warden.dismiss();
+    }
     Ok(ended)
 }
 
@@ -317,6 +324,9 @@ impl Running {
         }
         if let Some(process) = self.group.out_of_reach() {
             let fate = match self.lease {
+                Some(_) if self.lost => {
+                    "the lock is lost, and another client may hold it before that process ends"
+                }
                 Some(_) => "the lock is renewed until it ends, while the server answers",
                 None => "the file stays locked until it ends",
             };

@@ -113,10 +113,14 @@ impl Warden {
         format!("/proc/{}/fd/{}", std::process::id(), self.pipe.as_raw_fd())
     }
 
-    /// What there is to end, and for how long each renewal holds the locks, if they have to be renewed.
-    pub(crate) fn guard(&self, group: Group, lease: Option<Duration>) {
-        let lease = lease.map(|lease| format!("lease {}\n", lease.as_millis()));
-        self.tell((group_line(group) + &lease.unwrap_or_default()).as_bytes());
+    /// What there is to end.
+    pub(crate) fn guard(&self, group: Group) {
+        self.tell(group_line(group).as_bytes());
+    }
+
+    /// For how long each renewal holds the locks. Without this they are not renewed.
+    pub(crate) fn lease(&self, lease: Duration) {
+        self.tell(format!("lease {}\n", lease.as_millis()).as_bytes());
     }
 
     /// A lock that is to be let go then.
@@ -585,7 +589,8 @@ mod tests {
         let mut child = child.expect("sleep starts");
         let group = Pid::from_child(&child);
         let (warden, Start { read, reports }) = Warden::new().expect("pipes");
-        warden.guard(Group::of(group), Some(Duration::from_secs(3_600)));
+        warden.lease(Duration::from_secs(3_600));
+        warden.guard(Group::of(group));
         warden.until(Duration::from_millis(100));
         warden.suspend();
         let (asked, was_asked) = channel();
