@@ -6,6 +6,7 @@
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicU8, Ordering};
 
+use rustix::fs::{OFlags, fcntl_getfl};
 use rustix::io::{Errno, FdFlags, fcntl_getfd, fcntl_setfd};
 use rustix::stdio::{stderr, stdin, stdout};
 
@@ -33,9 +34,16 @@ pub(crate) fn is_input_closed() -> bool {
     is_closed(STDIN)
 }
 
-/// Whether standard output was closed.
-pub(crate) fn is_output_closed() -> bool {
-    is_closed(STDOUT)
+/// Why nothing can be written to standard output: it was closed, or is open for reading only. Rust's
+/// runtime takes such a write for a success.
+pub(crate) fn why_no_output() -> Option<&'static str> {
+    match is_closed(STDOUT) {
+        true => Some("it is closed"),
+        false => {
+            let mode = fcntl_getfl(stdout()).ok()? & OFlags::ACCMODE;
+            (mode == OFlags::RDONLY).then_some("it is open for reading only")
+        }
+    }
 }
 
 fn is_closed(number: u8) -> bool {

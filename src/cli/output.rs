@@ -91,12 +91,10 @@ impl Output {
         }
     }
 
-    /// An output that is closed is an error. To be asked before anything is done that only the output tells of.
+    /// An output that is closed, or open for reading only, is an error. To be asked before anything is
+    /// done that only the output tells of.
     pub(crate) fn check(self) -> Result<(), Fail> {
-        match closed::is_output_closed() {
-            true => Err(cannot_write("it is closed")),
-            false => Ok(()),
-        }
+        closed::why_no_output().map_or(Ok(()), |why| Err(cannot_write(why)))
     }
 
     /// Bytes, at once.

@@ -34,6 +34,8 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use log::{LevelFilter, error, info, warn};
+use rustix::fs::{OFlags, fcntl_getfl};
+use rustix::io::Errno;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use signal_hook::consts::{SIGALRM, SIGHUP, SIGUSR1, SIGUSR2, SIGXFSZ};
 use signal_hook::flag;
@@ -112,8 +114,13 @@ pub fn run(config: &Config, supervision: &Supervision, unknown_env: &[String]) -
 #[must_use]
 pub fn print(text: &str) -> Exit {
     let mut out = io::stdout().lock();
-    let written = writeln!(out, "{}", text.trim_end()).and_then(|()| out.flush());
-    match written {
+    // Rust's runtime takes a write to an output that is open for reading only for a success.
+    let is_writable = match fcntl_getfl(&out) {
+        Ok(flags) if flags & OFlags::ACCMODE == OFlags::RDONLY => Err(Errno::BADF.into()),
+        _ => Ok(()),
+    };
+    let mut write = || writeln!(out, "{}", text.trim_end()).and_then(|()| out.flush());
+    match is_writable.and_then(|()| write()) {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
             eprintln!("latchd: cannot write to standard output: {error}");
             Exit::Storage

@@ -285,6 +285,7 @@ fn what_is_acquired_and_not_told_is_let_go() {
             (full.unwrap().into(), ""),
             (std::process::Stdio::from(broken.try_clone().unwrap()), ""),
             (std::process::Stdio::piped(), ">&-"),
+            (std::process::Stdio::piped(), "1</dev/null"),
         ] {
             let mut command = crate::latch::plain("sh");
             let script = format!("exec {latch} {verb} --lease 1h k {redirected}");
@@ -295,16 +296,16 @@ fn what_is_acquired_and_not_told_is_let_go() {
             let err = String::from_utf8_lossy(&output.stderr).into_owned();
             assert_eq!(output.status.code(), Some(74), "{verb} {redirected}: {err}");
             // A closed output is seen before the lock is asked for.
-            let word = if redirected.is_empty() {
-                "let go"
-            } else {
-                "closed"
+            let word = match redirected {
+                "" => "let go",
+                ">&-" => "closed",
+                _ => "reading only",
             };
             assert!(err.contains(word), "{verb} {redirected}: {err}");
             expect(&daemon, 1, &["who", "k"]);
         }
     }
-    // `/dev/null` is no closed output, however it was opened.
+    // `/dev/null` is no closed output if it is open for writing.
     for (key, null) in [("k", std::process::Stdio::null()), ("j", null_for_both())] {
         let mut command = latch_at(&daemon, &["acquire", key]);
         command.stdout(null);
@@ -358,6 +359,7 @@ fn value_that_cannot_be_printed_stays_in_its_list() {
             ),
             (broken.try_clone().unwrap().into(), "", "put back"),
             (std::process::Stdio::piped(), ">&-", "closed"),
+            (std::process::Stdio::piped(), "1</dev/null", "reading only"),
         ] {
             let line = format!("{line} {redirected}");
             let (code, err) = with_output(&daemon, out, &line);
@@ -424,12 +426,14 @@ fn daemon_says_that_its_output_cannot_be_written() {
         &["--inspect", data],
     ] {
         let full = fs::OpenOptions::new().write(true).open("/dev/full");
-        let mut command = crate::vocabulary::latchd();
-        command.args(words).stdout(full.unwrap());
-        command.stderr(std::process::Stdio::piped());
-        let output = command.spawn().unwrap().wait_with_output().unwrap();
-        let err = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert_eq!(output.status.code(), Some(74), "{words:?}: {err}");
-        assert!(err.contains("standard output"), "{words:?}: {err}");
+        for out in [full.unwrap(), fs::File::open("/dev/null").unwrap()] {
+            let mut command = crate::vocabulary::latchd();
+            command.args(words).stdout(out);
+            command.stderr(std::process::Stdio::piped());
+            let output = command.spawn().unwrap().wait_with_output().unwrap();
+            let err = String::from_utf8_lossy(&output.stderr).into_owned();
+            assert_eq!(output.status.code(), Some(74), "{words:?}: {err}");
+            assert!(err.contains("standard output"), "{words:?}: {err}");
+        }
     }
 }
