@@ -3,6 +3,9 @@
 //! The child shares sockets and the `epoll` with its parent, and its copies of mutexes may be
 //! locked by threads that it does not have. So the child closes descriptors at most: it sends
 //! nothing, and waits for no mutex of the parent.
+//!
+//! The check is by process id. A child that is process 1 of a new pid namespace is not told apart
+//! from a parent that is process 1 of its own.
 
 use std::process;
 

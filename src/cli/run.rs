@@ -34,8 +34,8 @@ const EXAMPLES: &str = "\
 The command has LATCH_KEY, LATCH_TOKEN and LATCH_FENCE in its environment; with
 several keys each is a list, in the order of the keys as they were given.
 
-The lock is renewed at a third of its lease. If that fails, the command gets
-SIGTERM before the lease is over and SIGKILL when it is, and the exit code is 79.
+The lock is renewed at a third of its lease or earlier. If that fails, the command
+gets SIGTERM and SIGKILL before the lease is over, and the exit code is 79.
 
 Examples:
   latch run nightly -- ./backup.sh            one at a time, on all machines

@@ -235,7 +235,7 @@ fn list(context: &Context, matches: &ArgMatches) -> Result<Exit, Fail> {
     }
     if more {
         eprintln!(
-            "latch: there is more: a server lists 1,000 of each kind. A key that is named is found in any case"
+            "latch: there is more: a server lists 1,000 of each kind. Name a key to look it up: latch ls --all KEY (not for barriers)"
         );
     }
     Ok(Exit::OK)
