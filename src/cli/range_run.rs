@@ -260,29 +260,37 @@ fn kill_after(had: &Had, said: Option<Duration>) -> Duration {
     let Some(failover) = had.ranges.failover_time() else {
         return usual;
     };
-    let ttl = had.claim.ttl;
+    let (ttl, promise) = (had.claim.ttl, had.claim.promise(&had.client));
     // The leader may fail just before it is asked again.
-    let usable = had
-        .claim
-        .promise(&had.client)
-        .saturating_sub(had.claim.beat());
-    let needed = said.unwrap_or(KILL_AFTER_MIN).min(ttl / 2);
-    if usable < failover.saturating_add(needed) {
-        let needed = failover.saturating_add(said.unwrap_or(KILL_AFTER_MIN));
-        let least = needed.as_secs_f64() * ttl.as_secs_f64() / usable.as_secs_f64().max(0.001);
-        let (short, least) = (
-            super::duration::short(ttl.as_secs_f64()),
-            (least * 10.0).ceil() / 10.0,
-        );
-        eprintln!(
-            "latch: a --ttl of {short} is too short for this cluster: the command is ended if the leader fails. Say --ttl {least:.1}s or more"
-        );
-        return usual;
+    let usable = promise.saturating_sub(had.claim.beat());
+    match outlasting(ttl, usable, failover, said) {
+        Ok(kill_after) => kill_after,
+        Err(least) => {
+            let short = super::duration::short(ttl.as_secs_f64());
+            eprintln!(
+                "latch: a --ttl of {short} is too short for this cluster: the command is ended if the leader fails. Say --ttl {least:.1}s or more"
+            );
+            usual
+        }
     }
-    match said {
-        Some(said) => said,
-        None => usual.min(usable.saturating_sub(failover)),
+}
+
+/// How long the command has to end if a failover is not to end it. An error is the `--ttl` that is
+/// enough for that, in seconds. `usable` is how much of `ttl` a failover may take, and the end.
+fn outlasting(
+    ttl: Duration,
+    usable: Duration,
+    failover: Duration,
+    said: Option<Duration>,
+) -> Result<Duration, f64> {
+    let needed = said.unwrap_or(KILL_AFTER_MIN);
+    let spare = usable.saturating_sub(failover);
+    if spare < needed.min(ttl / 2) {
+        let part = usable.as_secs_f64().max(0.001) / ttl.as_secs_f64();
+        let least = failover.saturating_add(needed).as_secs_f64() / part;
+        return Err((least * 10.0).ceil() / 10.0);
     }
+    Ok(said.unwrap_or(KILL_AFTER.min(spare)))
 }
 
 // ---- getting them ----
@@ -625,6 +633,25 @@ impl Lock for Held {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn command_outlasts_a_failover_if_the_ttl_is_long_enough() {
+        let failover = Duration::from_millis(6_500);
+        let outlasting = |ttl, said| {
+            let ttl = Duration::from_secs_f64(ttl);
+            outlasting(ttl, ttl.mul_f64(0.9) - ttl / 6, failover, said)
+        };
+        let seconds = Duration::from_secs;
+        assert_eq!(outlasting(30.0, None), Ok(KILL_AFTER));
+        assert_eq!(outlasting(5.0, None), Err(9.3));
+        assert_eq!(outlasting(9.2, None), Err(9.3));
+        let least = outlasting(9.3, None);
+        assert!(least.is_ok_and(|it| it >= KILL_AFTER_MIN), "{least:?}");
+        let some = outlasting(15.0, None);
+        assert_eq!(some.map(|it| it.as_millis()), Ok(4_500));
+        assert_eq!(outlasting(15.0, Some(seconds(6))), Err(17.1));
+        assert_eq!(outlasting(17.1, Some(seconds(6))), Ok(seconds(6)));
+    }
 
     #[test]
     fn the_warden_is_told_all_of_it_in_one_word() {
