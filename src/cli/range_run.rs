@@ -290,7 +290,7 @@ fn outlasting(
         let least = failover.saturating_add(needed).as_secs_f64() / part;
         return Err((least * 10.0).ceil() / 10.0);
     }
-    Ok(said.unwrap_or(KILL_AFTER.min(spare)))
+    Ok(said.unwrap_or_else(|| KILL_AFTER.min(spare)))
 }
 
 // ---- getting them ----
