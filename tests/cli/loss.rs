@@ -323,7 +323,7 @@ fn every_wait_goes_on_when_the_server_is_stopped_and_started() {
     assert_eq!(acquire.code(), Some(0));
 }
 
-/// The answer may have been on its way, so nobody here knows whether a value was taken.
+/// The answer may have been on its way, so it is unknown whether a value was taken.
 #[test]
 fn pop_ends_when_its_connection_breaks() {
     let daemon = Daemon::start(&[]);

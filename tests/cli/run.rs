@@ -256,9 +256,9 @@ fn nobody_of_the_command_stays_behind() {
     expect(&daemon, 1, &["who", "k"]);
 }
 
-/// Its parent has left the group and lives, so it is no child of `latch`, and tells nobody of its end.
+/// Its parent has left the group and lives, so it is no child of `latch`, which hears nothing of its end.
 #[test]
-fn process_of_the_group_is_waited_for_whoever_its_parent_is() {
+fn process_of_the_group_is_waited_for_although_it_is_no_child() {
     let daemon = Daemon::start(&[]);
     let script = "sh -c '(trap \"\" TERM; exec sleep 1000) & echo $!; exec setsid sh -c \"echo \\$\\$; exec sleep 1000\"' & \
                   read line; exit 3";

@@ -201,7 +201,7 @@ impl Locks {
     }
 
     /// Goes through the queue of a resource, as far as it was noted that there is something to look at,
-    /// and forgets the resource if nobody holds or wants anything of it any more. While an operator breaks
+    /// and forgets the resource if no owner holds or wants anything of it any more. While an operator breaks
     /// the resource its queue waits.
     pub(in super::super) fn serve_ranges(&mut self, cx: &mut Ctx<'_>, resource: u32) {
         if self.ranges.is_broken(resource) {

@@ -30,7 +30,7 @@ impl Model {
         waiters.any(|it| it.conn == conn && it.until.is_some())
     }
 
-    /// For whom a connection acquires: for the client that it has attached to, or for itself.
+    /// The owner that a connection acquires for: its attached client, or itself.
     pub fn owner_of(&self, conn: u32) -> u32 {
         let home = self.client(conn).and_then(|it| it.home);
         home.unwrap_or(conn)
