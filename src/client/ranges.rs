@@ -243,7 +243,8 @@ impl Ranges {
 
     /// In a cluster: how long it takes until another leader is found when this one fails. None for a
     /// server alone.
-    pub(crate) fn failover_time(&self) -> Option<Duration> {
+    #[must_use]
+    pub fn failover_time(&self) -> Option<Duration> {
         self.session.failover_time()
     }
 
