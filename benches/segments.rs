@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
 use fastrand::Rng;
-use latchd::segments::{ByteRange, Segments, Sharing};
+use latchd::segments::{ByteRange, Grant, Segments, Sharing};
 
 criterion_group!(benches, segments);
 criterion_main!(benches);
@@ -68,9 +68,17 @@ impl Layout {
                 Self::ToTheEnd => 0,
             };
             let range = range(place * PLACE, len);
-            segments.set(self.owner(place), range, self.mode(), since, false);
+            segments.set(self.owner(place), range, self.mode(), grant(since));
         }
         segments
+    }
+}
+
+fn grant(since: u64) -> Grant {
+    Grant {
+        id: 2 * since,
+        since,
+        ..Grant::default()
     }
 }
 
@@ -135,11 +143,11 @@ fn locked(layout: Layout, segments: &mut Segments, count: u64, times: u64) -> (D
             .collect();
         let begin = Instant::now();
         for &(owner, range) in &wanted {
-            black_box(segments.set(owner, range, layout.mode(), u64::MAX, false));
+            black_box(segments.set(owner, range, layout.mode(), grant(u64::MAX / 4)));
         }
         let middle = Instant::now();
         for &(owner, range) in &wanted {
-            black_box(segments.unlock(owner, range));
+            black_box(segments.unlock(owner, range, 0));
         }
         locking += middle - begin;
         unlocking += middle.elapsed();

@@ -90,6 +90,14 @@ impl Histogram {
         0
     }
 
+    /// Changes each count, and the sum, by that of another.
+    pub fn merge(&mut self, other: &Self, merge: fn(u64, u64) -> u64) {
+        for (it, &other) in self.buckets.iter_mut().zip(&other.buckets) {
+            *it = merge(*it, other);
+        }
+        self.sum = merge(self.sum, other.sum);
+    }
+
     /// What was counted since an earlier look at the same histogram.
     #[must_use]
     pub fn since(&self, earlier: &Self) -> Self {

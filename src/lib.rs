@@ -36,8 +36,8 @@
 //!   clock, so that the simulator runs it as it is.
 //! - [`wire`] knows no state: it is a function of bytes.
 //! - [`engine`] has the lock table. It knows no socket, no clock, no log and no random order.
-//! - [`timers`], [`segments`], [`keymap`], [`key`], [`shard`], [`memory`], [`histogram`] and [`base`]
-//!   know nothing of what they are used for, and [`dashboard`] is files for a browser.
+//! - [`timers`], [`segments`], [`keymap`], [`key`], [`shard`], [`memory`], [`histogram`], [`escape`]
+//!   and [`base`] know nothing of what they are used for, and [`dashboard`] is files for a browser.
 //!
 //! - [`client`] is for programs that want a lock. It knows the wire and the words of the engine, has
 //!   sockets and a clock of its own, and needs nothing of the daemon.
@@ -78,6 +78,8 @@ pub mod engine {
 }
 #[cfg(feature = "ephemeral")]
 pub mod ephemeral;
+#[cfg(any(feature = "client", feature = "daemon"))]
+pub mod escape;
 #[cfg(feature = "cluster")]
 pub mod etcd;
 #[cfg(feature = "daemon")]
@@ -102,6 +104,8 @@ pub mod pipe;
 pub mod segments;
 #[cfg(feature = "daemon")]
 pub mod server;
+#[cfg(feature = "daemon")]
+pub mod sha256;
 #[cfg(any(feature = "client", feature = "daemon"))]
 pub mod shard;
 #[cfg(feature = "tools")]
@@ -112,5 +116,7 @@ pub mod store;
 pub mod timers;
 #[cfg(all(feature = "daemon", feature = "tls"))]
 pub mod tls;
+#[cfg(any(feature = "client", feature = "http"))]
+mod uptime;
 #[cfg(any(feature = "client", feature = "daemon"))]
 pub mod wire;

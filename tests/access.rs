@@ -36,6 +36,14 @@ fn http(pipes: &mut Pipes, who: usize, request: &str, token: Option<&str>) -> (S
     (status.to_owned(), body.to_owned())
 }
 
+/// What a request with a wrong token is answered, once its delay is over.
+fn guess(pipes: &mut Pipes, who: usize, frame: &str) -> String {
+    assert_eq!(pipes.ask(who, frame), "", "before its time");
+    pipes.pass(Millis(100));
+    pipes.settle();
+    pipes.read(who)
+}
+
 #[test]
 fn a_user_of_the_machine_needs_no_token_and_nobody_else_is_let_in_by_that() {
     let mut pipes = pipes("s3cret\nw1 worker write\n", Some(1000));
@@ -51,7 +59,11 @@ fn a_user_of_the_machine_needs_no_token_and_nobody_else_is_let_in_by_that() {
     assert!(who.contains("\"user\":\"uid:1000\""), "{who}");
     for host in [STRANGER, REMOTE, Host::User(0), Host::Unknown] {
         let other = pipes.connect_from(host);
-        assert_eq!(pipes.ask(other, "who job"), "error_auth\n", "{host}");
+        assert_eq!(
+            guess(&mut pipes, other, "who job"),
+            "error_auth\n",
+            "{host}"
+        );
     }
 }
 
@@ -59,7 +71,7 @@ fn a_user_of_the_machine_needs_no_token_and_nobody_else_is_let_in_by_that() {
 fn whoever_needs_no_token_may_show_one_and_has_what_that_gives() {
     let mut pipes = pipes("s3cret\nr1 reader read\n", Some(1000));
     let operator = pipes.connect_from(OPERATOR);
-    assert_eq!(pipes.ask(operator, "auth _ guess"), "error_auth\n");
+    assert_eq!(guess(&mut pipes, operator, "auth _ guess"), "error_auth\n");
     assert_eq!(pipes.ask(operator, "break job *"), "ok 0\n");
     assert_eq!(pipes.ask(operator, "auth _ r1"), "ok\n");
     assert_eq!(pipes.ask(operator, "break job *"), "error_forbidden\n");
@@ -125,7 +137,7 @@ fn new_tokens_are_asked_of_newcomers_and_touch_nobody_who_is_there() {
     assert_eq!(pipes.ask(batch, "l other.1 0"), "error_forbidden\n");
     assert_eq!(pipes.ask(house, "break jobs.2 *"), "ok 1\n");
     // Who comes, or has not shown a token yet, has to show a new one.
-    assert_eq!(pipes.ask(late, "auth _ old-1"), "error_auth\n");
+    assert_eq!(guess(&mut pipes, late, "auth _ old-1"), "error_auth\n");
     let [reader, writer] = [(); 2].map(|()| pipes.connect());
     assert_eq!(pipes.ask(reader, "auth _ new-2"), "ok\n");
     assert_eq!(pipes.ask(reader, "l jobs.3 0"), "error_forbidden\n");
@@ -202,4 +214,222 @@ fn everything_that_is_forbidden_is_counted() {
     let stats = pipes.ask(reader, "stats");
     assert!(stats.contains("\"forbidden\":1000,"), "{stats}");
     assert!(stats.contains("\"grants\":0,"), "{stats}");
+}
+
+/// A server with a token and a limit of connections.
+fn with_slots(connections_max: u32) -> Pipes {
+    let settings = Settings {
+        access: Access::of_one(b"s3cret"),
+        connections_max,
+        ..Settings::default()
+    };
+    Pipes::with(Rules::default(), settings)
+}
+
+/// Connects one stranger after the other, each of which sends this, and lets the server hear each.
+fn strangers(pipes: &mut Pipes, count: usize, door: Door, sent: &[u8]) -> Vec<usize> {
+    let connect = |_| {
+        let who = pipes.connect_to(door);
+        pipes.send(who, sent);
+        pipes.turn();
+        who
+    };
+    (0..count).map(connect).collect()
+}
+
+#[test]
+fn client_with_the_token_gets_in_every_time_when_strangers_want_all_slots() {
+    for (door, sent) in [
+        (Door::Line, &b""[..]),
+        (Door::Line, b"auth\n_\ns3c"),
+        (Door::Line, b"auth\n_\nguess\n"),
+        (Door::Http, b""),
+        (Door::Http, b"GET /v1/locks HTTP/1.1\r\n"),
+        (
+            Door::Http,
+            b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n",
+        ),
+    ] {
+        let mut pipes = with_slots(20);
+        strangers(&mut pipes, 20, door, sent);
+        let mut holders = Vec::new();
+        for round in 0..15 {
+            let holder = pipes.connect();
+            assert_eq!(pipes.ask(holder, "auth _ s3cret"), "ok\n", "{round}");
+            let granted = pipes.ask(holder, &format!("l k{round} 0"));
+            assert!(granted.starts_with("ok "), "{round}: {granted}");
+            holders.push(holder);
+            strangers(&mut pipes, 20, door, sent);
+        }
+        for holder in holders {
+            assert_eq!(pipes.ask(holder, "ping"), "ok\n", "it stays");
+        }
+    }
+}
+
+#[test]
+fn strangers_take_at_most_half_of_the_slots_and_the_first_one_makes_room() {
+    let mut pipes = with_slots(20);
+    let come = strangers(&mut pipes, 15, Door::Line, b"");
+    assert_eq!(pipes.server.connections(), 10);
+    let closed: Vec<bool> = come
+        .iter()
+        .map(|&who| pipes.peer(who).is_closed())
+        .collect();
+    assert_eq!(closed, [[true; 5], [false; 5], [false; 5]].concat());
+    assert_eq!(pipes.ask(come[5], "auth _ s3cret"), "ok\n", "it was next");
+    strangers(&mut pipes, 1, Door::Line, b"");
+    assert!(!pipes.peer(come[6]).is_closed(), "there is room again");
+    strangers(&mut pipes, 1, Door::Line, b"");
+    assert!(pipes.peer(come[6]).is_closed());
+    assert_eq!(pipes.ask(come[5], "ping"), "ok\n");
+}
+
+#[test]
+fn clients_with_the_token_may_have_all_slots_and_make_no_room() {
+    let mut pipes = with_slots(4);
+    let clients = [(); 4].map(|()| {
+        let client = pipes.connect();
+        assert_eq!(pipes.ask(client, "auth _ s3cret"), "ok\n");
+        client
+    });
+    let late = pipes.connect();
+    assert!(pipes.id(late).is_none(), "refused");
+    for client in clients {
+        assert_eq!(pipes.ask(client, "ping"), "ok\n");
+    }
+}
+
+#[test]
+fn http_connection_makes_no_room_once_it_has_shown_the_token() {
+    let mut pipes = with_slots(4);
+    let [known, probe] = [(); 2].map(|()| pipes.connect_to(Door::Http));
+    let shown = http(&mut pipes, known, "GET /v1/locks", Some("s3cret"));
+    assert_eq!(shown.0, "200");
+    assert_eq!(http(&mut pipes, probe, "GET /livez", None).0, "200");
+    assert_eq!(http(&mut pipes, probe, "GET /readyz", None).0, "200");
+    strangers(&mut pipes, 10, Door::Line, b"");
+    assert!(pipes.peer(probe).is_closed(), "it has shown nothing");
+    assert_eq!(http(&mut pipes, known, "GET /livez", None).0, "200");
+    strangers(&mut pipes, 10, Door::Line, b"");
+    let again = http(&mut pipes, known, "GET /v1/locks", Some("s3cret"));
+    assert_eq!(again.0, "200");
+}
+
+#[test]
+fn connections_of_an_open_server_make_no_room() {
+    let settings = Settings {
+        connections_max: 4,
+        ..Settings::default()
+    };
+    let mut pipes = Pipes::with(Rules::default(), settings);
+    let clients = strangers(&mut pipes, 4, Door::Line, b"");
+    let late = pipes.connect();
+    assert!(pipes.id(late).is_none(), "refused");
+    for client in clients {
+        assert_eq!(pipes.ask(client, "ping"), "ok\n");
+    }
+}
+
+#[test]
+fn user_of_the_machine_who_needs_no_token_makes_no_room() {
+    let mut pipes = with_slots(4);
+    let access = Access::of_one(b"s3cret").with_admin_uid(Some(1000));
+    pipes.server.set_access(access);
+    let operator = pipes.connect_from(OPERATOR);
+    strangers(&mut pipes, 10, Door::Line, b"");
+    assert_eq!(pipes.ask(operator, "break job *"), "ok 0\n");
+}
+
+/// The body is 190,000 bytes long, and its sender waits for an answer before it sends it.
+#[test]
+fn http_request_without_the_token_is_refused_by_its_head_alone() {
+    let mut pipes = pipes("s3cret\n", None);
+    let head = |token: &str| {
+        format!(
+            "PUT /v1/kv/k HTTP/1.1\r\nHost: localhost\r\n{token}Expect: 100-continue\r\n\
+             Content-Type: application/json\r\nContent-Length: 190000\r\n\r\n"
+        )
+    };
+    for token in ["", "Authorization: Bearer guess\r\n"] {
+        let web = pipes.connect_to(Door::Http);
+        pipes.send(web, head(token).as_bytes());
+        pipes.settle();
+        assert_eq!(pipes.read(web), "", "told when the delay is over");
+        pipes.pass(Millis(100));
+        pipes.settle();
+        let answer = pipes.read(web);
+        assert!(answer.starts_with("HTTP/1.1 401 "), "{answer}");
+    }
+    let web = pipes.connect_to(Door::Http);
+    pipes.send(web, head("Authorization: Bearer s3cret\r\n").as_bytes());
+    pipes.settle();
+    assert_eq!(pipes.read(web), "HTTP/1.1 100 Continue\r\n\r\n");
+    let value = "v".repeat(190_000 - 12);
+    pipes.send(web, format!("{{\"value\":\"{value}\"}}").as_bytes());
+    pipes.settle();
+    let answer = pipes.read(web);
+    assert!(answer.starts_with("HTTP/1.1 4"), "{answer}"); // longer than a value may be
+    let (status, _) = http(&mut pipes, web, "GET /v1/locks", Some("s3cret"));
+    assert_eq!(status, "200", "it was read to its end");
+}
+
+/// The lease that the acquire of `job` with one request id is answered, if it is granted.
+fn acquire(pipes: &mut Pipes, host: Host, token: Option<&str>) -> Option<String> {
+    let who = pipes.connect_from_to(host, Door::Http);
+    let token = token.map_or_else(String::new, |it| format!("Authorization: Bearer {it}\r\n"));
+    let body = r#"{"owner_id":"me","ttl_ms":60000}"#;
+    let text = format!(
+        "POST /v1/locks/job/acquire HTTP/1.1\r\nHost: localhost\r\n{token}X-Request-ID: once\r\n\
+         Content-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
+        body.len()
+    );
+    pipes.send(who, text.as_bytes());
+    pipes.settle();
+    let answer = pipes.read(who);
+    pipes.half_close(who);
+    pipes.settle();
+    let (_, rest) = answer.split_once("\"lease_id\":\"")?;
+    rest.split_once('"').map(|(lease, _)| lease.to_owned())
+}
+
+#[test]
+fn a_repeated_request_without_tokens_is_answered_to_the_host_that_asked_first() {
+    let mut pipes = Pipes::with(Rules::default(), Settings::default());
+    let lease = acquire(&mut pipes, REMOTE, None);
+    assert!(lease.is_some());
+    for host in [
+        Host::V4([192, 0, 2, 2]),
+        Host::V6([192, 0, 2, 1, 0, 0, 0, 0]),
+        OPERATOR,
+    ] {
+        assert_eq!(acquire(&mut pipes, host, None), None, "{host}");
+    }
+    assert_eq!(
+        acquire(&mut pipes, REMOTE, None),
+        lease,
+        "after a new connection"
+    );
+}
+
+#[test]
+fn a_repeated_request_is_answered_to_the_name_of_a_token_also_after_a_reload() {
+    let mut pipes = pipes("a1 ann write\nb1 bob write\nc1 write\nd1 write\n", None);
+    let lease = acquire(&mut pipes, REMOTE, Some("a1"));
+    assert!(lease.is_some());
+    for other in ["b1", "c1", "d1"] {
+        assert_eq!(acquire(&mut pipes, REMOTE, Some(other)), None, "{other}");
+    }
+    let access = Access::read("a2 ann write\nb1 bob write\na1 eve write\n").unwrap();
+    pipes.server.set_access(access);
+    assert_eq!(
+        acquire(&mut pipes, REMOTE, Some("a1")),
+        None,
+        "another name"
+    );
+    assert_eq!(
+        acquire(&mut pipes, OPERATOR, Some("a2")),
+        lease,
+        "from anywhere"
+    );
 }

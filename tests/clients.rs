@@ -80,7 +80,15 @@ impl Table {
 
     fn attach(&mut self, who: u32, id: &str, ttl: Millis) -> Option<Reply> {
         let secret = SECRET;
-        self.ask(Input::Attach(conn(who), Attach { id, ttl, secret }))
+        self.ask(Input::Attach(
+            conn(who),
+            Attach {
+                id,
+                ttl,
+                secret,
+                adapter: None,
+            },
+        ))
     }
 
     fn acquire(&mut self, who: u32, key: &[u8], mode: Mode) -> Option<Token> {
@@ -197,6 +205,7 @@ fn whoever_comes_back_while_it_is_undone_waits_for_that_and_is_new() {
     assert!(counts.holders > 0 && counts.holders < 10_000);
     // It is not answered yet, so nothing that it would acquire can be undone with the rest.
     let attach = Attach {
+        adapter: None,
         id: "gw/1",
         ttl: Millis(1_000),
         secret: SECRET,
@@ -234,6 +243,7 @@ fn places_in_queues_end_a_part_at_a_time_and_none_taken_later_is_lost() {
     let counts = table.engine.counts();
     assert!(counts.waiters > 0, "all in one piece");
     let attach = Attach {
+        adapter: None,
         id: "gw/1",
         ttl: HOUR,
         secret: SECRET,
@@ -481,7 +491,15 @@ const TTL: Millis = Millis::from_secs(5);
 impl Table {
     fn register(&mut self, who: u32, id: &str, ttl: Millis) -> Option<Reply> {
         let secret = SECRET;
-        self.ask(Input::Register(conn(who), Attach { id, ttl, secret }))
+        self.ask(Input::Register(
+            conn(who),
+            Attach {
+                id,
+                ttl,
+                secret,
+                adapter: None,
+            },
+        ))
     }
 
     /// Asks for a range of the resource `f`, for this client.
@@ -699,6 +717,7 @@ fn record_in_parts(holds: u32, pieces: u64) {
     let (mut parts, mut dearest) = (0, 0);
     let reply = loop {
         let attach = Attach {
+            adapter: None,
             id: "a",
             ttl: HOUR,
             secret: SECRET,

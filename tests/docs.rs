@@ -77,6 +77,7 @@ fn the_readme_says_how_to_start_and_how_to_test() {
     let (_, readme) = document("README.md");
     assert!(readme.contains("\ncargo run --release"));
     assert!(readme.contains("\ncargo test "));
+    assert!(readme.lines().count() <= 200, "the README is a front page");
     let gate = document(".ci/run").1;
     assert!(
         gate.contains("\ncargo test"),
@@ -84,12 +85,18 @@ fn the_readme_says_how_to_start_and_how_to_test() {
     );
 }
 
-/// The conversation in the README, held with a daemon on a free port; the work takes no time.
+/// The part of a page between a heading and the end of its first block of this language.
+fn example_under(name: &str, heading: &str, language: &str) -> String {
+    let (_, page) = document(name);
+    let (_, section) = page.split_once(&format!("\n## {heading}\n")).unwrap();
+    let (_, example) = section.split_once(&format!("\n```{language}\n")).unwrap();
+    example.split_once("```").unwrap().0.to_owned()
+}
+
+/// Held with a daemon on a free port; the work takes no time.
 #[test]
-fn the_example_in_the_readme_works_as_it_is_shown() {
-    let (_, readme) = document("README.md");
-    let (_, example) = readme.split_once("```bash\n").unwrap();
-    let (example, _) = example.split_once("```").unwrap();
+fn the_first_conversation_of_the_protocol_page_works_as_it_is_shown() {
+    let example = example_under("docs/protocol.md", "A first conversation", "bash");
     let daemon = Daemon::start();
     let place = format!("/dev/tcp/127.0.0.1/{}", daemon.port);
     let work = example.lines().find(|line| line.starts_with("sleep "));
@@ -119,12 +126,8 @@ fn the_example_of_http_in_the_readme_works_as_it_is_shown() {
     if Command::new("curl").arg("--version").output().is_err() {
         return eprintln!("SKIPPED: there is no curl, so the example of HTTP was not run");
     }
-    let (_, readme) = document("README.md");
-    let (_, section) = readme.split_once("## HTTP and the dashboard").unwrap();
-    let (_, example) = section.split_once("```bash\n").unwrap();
-    let (example, rest) = example.split_once("```").unwrap();
-    let (_, shown) = rest.split_once("```json\n").unwrap();
-    let (shown, _) = shown.split_once("```").unwrap();
+    let example = example_under("README.md", "curl", "bash");
+    let shown = example_under("README.md", "curl", "json");
     let daemon = Daemon::start();
     let example = example.replace("localhost:6389", &format!("127.0.0.1:{}", daemon.http_port));
     let output = Command::new("bash")
@@ -133,7 +136,47 @@ fn the_example_of_http_in_the_readme_works_as_it_is_shown() {
         .output()
         .unwrap();
     let said = String::from_utf8(output.stdout).unwrap();
-    assert_eq!(without_ids(&said), without_ids(shown), "{said}");
+    assert_eq!(without_ids(&said), without_ids(&shown), "{said}");
+}
+
+/// In a file, and pasted into the prompt, where an empty line ends a block and values are shown.
+#[test]
+fn the_example_of_python_in_the_readme_works_in_a_file_and_at_the_prompt() {
+    if Command::new("python3").arg("--version").output().is_err() {
+        return eprintln!("SKIPPED: there is no python3, so the example of Python was not run");
+    }
+    let daemon = Daemon::start();
+    let example = example_under("README.md", "Python", "python");
+    let pasted = example.replace("6388", &daemon.port);
+    assert_ne!(pasted, example);
+    let run = |options: &[&str]| {
+        let mut python = Command::new("python3")
+            .args(options)
+            .env_remove("PYTHONSTARTUP")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut input = python.stdin.take().unwrap();
+        input.write_all(pasted.as_bytes()).unwrap();
+        drop(input);
+        let output = python.wait_with_output().unwrap();
+        let errors = String::from_utf8(output.stderr).unwrap();
+        assert!(output.status.success(), "{errors}");
+        assert!(!errors.contains("Error"), "{errors}");
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let said = run(&["-I", "-"]);
+    let first = said.strip_prefix("fence ").unwrap().trim_end();
+    let said = run(&["-I", "-q", "-i"]);
+    let lines: Vec<&str> = said.lines().collect();
+    let [fence, renewed, released] = lines[..] else {
+        panic!("{said}");
+    };
+    let second = fence.strip_prefix("fence ").unwrap();
+    assert!(first.parse::<u64>().unwrap() < second.parse::<u64>().unwrap());
+    assert_eq!((renewed, released), ("['ok', '60']", "['ok']"));
 }
 
 /// Numbers and leases are other ones each time.

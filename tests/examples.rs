@@ -46,6 +46,31 @@ fn run(mut command: Command) -> (Option<i32>, String) {
 }
 
 #[test]
+fn the_example_in_the_readme_takes_a_lock_and_releases_it() {
+    let text = |name| {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(name);
+        std::fs::read_to_string(path).unwrap()
+    };
+    let readme = text("README.md");
+    let (_, block) = readme.split_once("```rust\n").unwrap();
+    let (block, _) = block.split_once("```").unwrap();
+    let program = text("examples/first_lock.rs");
+    let (_, program) = program.split_once("\n\n").unwrap();
+    assert_eq!(block, program, "the README shows another program");
+
+    let daemon = Daemon::start(&[]);
+    let mut fences = Vec::new();
+    for _ in 0..2 {
+        let (code, said) = run(example("first_lock", &daemon));
+        assert_eq!(code, Some(0), "{said}");
+        let fence = said.strip_prefix("fence ").unwrap().trim_end();
+        fences.push(fence.parse::<u64>().unwrap());
+    }
+    assert!(fences[0] < fences[1], "{fences:?}");
+    assert!(daemon.connect().ask("l backup 0").starts_with("ok "));
+}
+
+#[test]
 fn a_stale_holder_is_refused_by_the_database() {
     let daemon = Daemon::start(&[]);
     let folder = tempfile::tempdir().unwrap();

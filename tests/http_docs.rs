@@ -20,7 +20,8 @@ use serde_json::{Deserializer, Value};
 const PLACE: &str = "localhost:6389";
 
 /// What no two runs have in common. Of these only the type is compared.
-const OTHER_EACH_TIME: [&str; 20] = [
+const OTHER_EACH_TIME: [&str; 22] = [
+    "acquired_ms",
     "address",
     "age_ms",
     "connection",
@@ -28,6 +29,7 @@ const OTHER_EACH_TIME: [&str; 20] = [
     "current_expiry_ms",
     "epoch",
     "fencing_token",
+    "id",
     "lease_expiry_ms",
     "lease_id",
     "lease_left_ms",
@@ -213,12 +215,16 @@ impl Reader {
             }
             curl.kill().unwrap();
             curl.wait().unwrap();
+            self.until("stats", |stats| {
+                let totals = &stats["totals"];
+                totals["signal_channels"] == 0 && totals["watch_channels"] == 0
+            });
         }
     }
 
     /// Does what the page shows that a stream tells, as soon as it listens.
     fn make_happen(&self, command: &str) {
-        let (listeners, path, body) = if command.contains("/v1/signals?") {
+        let (listeners, path, body) = if command.contains("/v1/signals") {
             (
                 "signal_channels",
                 "signals/evt.done",

@@ -225,15 +225,30 @@ fn a_small_form_of_every_attack_is_right() {
         "slots-end",
         "pos",
         "wrong-tokens",
+        "strangers-guesses-unix",
+        "strangers-silent",
+        "strangers-half-auth",
         "tls-hellos",
+        "strangers-tls-names",
+        "strangers-http-bodies",
         "hand-over",
     ];
     for scene in some {
         assert!(scenes.contains(&scene), "{scene} is not in {scenes:?}");
     }
-    assert_eq!(scenes.len(), 61, "{scenes:?}");
-    let early = rows.iter().filter(|it| it["figure"] == "ended early");
-    assert_eq!(early.filter(|it| it["met"] == true).count(), 3, "{rows:?}");
+    assert_eq!(scenes.len(), 69, "{scenes:?}");
+    for (figure, scenes) in [
+        ("ended early", 3),
+        ("newcomers that did not get in", 11),
+        ("newcomers over HTTP that did not get in", 4),
+        ("verdicts on guesses a second", 3),
+        ("log lines a second", 11),
+        ("log bytes a second", 11),
+    ] {
+        let rows = rows.iter().filter(|it| it["figure"] == figure);
+        let met = rows.filter(|it| it["met"] == true).count();
+        assert_eq!(met, scenes, "{figure}");
+    }
 }
 
 #[test]

@@ -16,7 +16,12 @@ mod source;
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
+use std::sync::Mutex;
 
+use latchd::base::Millis;
+use latchd::engine::Rules;
+use latchd::pipe::Pipes;
+use latchd::server::Settings;
 use source::rust_files;
 
 /// Layers whose lines no operator of a daemon sees.
@@ -136,4 +141,69 @@ fn texts_are_read_as_the_compiler_reads_them() {
     ] {
         assert_eq!(first_text(call), text);
     }
+}
+
+/// What was logged at level info and above.
+struct Lines(Mutex<Vec<String>>);
+
+static LINES: Lines = Lines(Mutex::new(Vec::new()));
+
+impl log::Log for Lines {
+    fn enabled(&self, metadata: &log::Metadata<'_>) -> bool {
+        metadata.level() <= log::Level::Info
+    }
+
+    fn log(&self, record: &log::Record<'_>) {
+        if self.enabled(record.metadata()) {
+            self.0.lock().unwrap().push(record.args().to_string());
+        }
+    }
+
+    fn flush(&self) {}
+}
+
+fn come_back(pipes: &mut Pipes, id: &str, times: usize) {
+    for _ in 0..=times {
+        let who = pipes.connect();
+        pipes.ask(who, &format!("attach {id} 100 s3cret"));
+        pipes.half_close(who);
+        pipes.pass(Millis::from_secs(1));
+        pipes.settle();
+    }
+}
+
+#[test]
+fn a_client_that_comes_back_again_and_again_is_told_of_once_a_minute() {
+    log::set_logger(&LINES).unwrap();
+    log::set_max_level(log::LevelFilter::Info);
+    let mut pipes = Pipes::with(Rules::default(), Settings::default());
+    come_back(&mut pipes, "nfs/flaps", 5);
+    come_back(&mut pipes, "nfs/moves", 2);
+    assert_eq!(*LINES.0.lock().unwrap(), [""; 0]);
+    come_back(&mut pipes, "nfs/later", 59); // the minute ends meanwhile
+    let line = |client, times, clients, all| {
+        format!(
+            "client {client} came back {times} times within a minute; \
+             {clients} clients came back {all} times"
+        )
+    };
+    let lines = std::mem::take(&mut *LINES.0.lock().unwrap());
+    let [first] = &lines[..] else {
+        panic!("one line in a minute: {lines:?}");
+    };
+    assert!(first.starts_with("client nfs/later came back 5"), "{first}");
+    assert!(first.contains("; 3 clients came back "), "{first}");
+    // Whoever comes back once or twice is not told of.
+    pipes.pass(Millis::from_secs(60));
+    pipes.settle();
+    LINES.0.lock().unwrap().clear();
+    come_back(&mut pipes, "nfs/moves", 1);
+    pipes.pass(Millis::from_secs(60));
+    pipes.settle();
+    assert_eq!(*LINES.0.lock().unwrap(), [""; 0]);
+    come_back(&mut pipes, "nfs/flaps", 6);
+    pipes.pass(Millis::from_secs(60));
+    pipes.settle();
+    let lines = std::mem::take(&mut *LINES.0.lock().unwrap());
+    assert_eq!(lines, [line("nfs/flaps", 6, 1, 6)]);
 }

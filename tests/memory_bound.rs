@@ -8,6 +8,7 @@
 #[path = "common/live_bytes.rs"]
 mod live_bytes;
 
+use latchd::access::Access;
 use latchd::base::Millis;
 use latchd::engine::{Limit, Rules};
 use latchd::pipe::Pipes;
@@ -742,5 +743,111 @@ fn nobody_is_refused_for_the_sake_of_buffers_that_nobody_uses() {
     assert!(
         after_long + 2 >= after_short,
         "{after_long} values after long requests, {after_short} after short ones"
+    );
+}
+
+/// What connections that have not shown the token may have of the bound.
+const STRANGERS_SHARE: usize = 16;
+
+#[test]
+fn strangers_keep_no_more_than_their_share_and_locks_are_granted() {
+    const BOUND: usize = 16 * MIB;
+    const STRANGERS: usize = 2_000;
+    let post = |body: usize| {
+        format!(
+            "PUT /v1/kv/k HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n\
+             Content-Length: 190000\r\n\r\n{}",
+            "x".repeat(body)
+        )
+    };
+    for (what, door, half) in [
+        (
+            "half a long auth line",
+            Door::Line,
+            format!("auth\n_\n{}", "x".repeat(60_000)),
+        ),
+        (
+            "half an auth line",
+            Door::Line,
+            format!("auth\n_\n{}", "x".repeat(3_000)),
+        ),
+        (
+            "half a long head",
+            Door::Http,
+            format!("GET /{} HTTP/1.1\r\n", "x".repeat(15_000)),
+        ),
+        (
+            "half a head",
+            Door::Http,
+            format!("GET /{} HTTP/1.1\r\n", "x".repeat(3_000)),
+        ),
+        ("half a long body", Door::Http, post(180_000)),
+        ("half a body", Door::Http, post(3_000)),
+        (
+            "unread documents",
+            Door::Http,
+            "GET /v1/openapi.json HTTP/1.1\r\nHost: localhost\r\n\r\n".to_owned(),
+        ),
+        (
+            "unread last documents",
+            Door::Http,
+            "GET /v1/openapi.json HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
+                .to_owned(),
+        ),
+    ] {
+        let settings = Settings {
+            access: Access::of_one(b"s3cret"),
+            memory_max: BOUND,
+            ..Settings::default()
+        };
+        let mut pipes = Pipes::with(Rules::default(), settings);
+        pipes.skip_checks();
+        let holder = pipes.connect();
+        assert_eq!(pipes.ask(holder, "auth _ s3cret"), "ok\n");
+        for _ in 0..STRANGERS {
+            let who = pipes.connect_to(door);
+            pipes.set_room(who, 0);
+            pipes.send(who, half.as_bytes());
+            pipes.turn();
+        }
+        pipes.settle();
+        let kept = pipes.server.holdings().buffered_bytes;
+        // The sum is looked at after some work, and not with each byte.
+        let most = BOUND / STRANGERS_SHARE + MIB / 8;
+        assert!(kept <= most, "{what}: {kept} bytes");
+        let late = pipes.connect();
+        assert_eq!(pipes.ask(late, "auth _ s3cret"), "ok\n", "{what}");
+        for who in [holder, late] {
+            let granted = pipes.ask(who, &format!("l k{who} 0 60"));
+            assert!(granted.starts_with("ok "), "{what}: {granted}");
+        }
+    }
+}
+
+/// Whatever strangers keep, it is not taken from what is set aside for clients with the token.
+#[test]
+fn strangers_take_no_memory_from_clients_with_the_token() {
+    const BOUND: usize = 8 * MIB;
+    let fill = |strangers: usize| {
+        let settings = Settings {
+            access: Access::of_one(b"s3cret"),
+            memory_max: BOUND,
+            ..Settings::default()
+        };
+        let mut pipes = Pipes::with(Rules::default(), settings);
+        pipes.skip_checks();
+        let holder = pipes.connect();
+        assert_eq!(pipes.ask(holder, "auth _ s3cret"), "ok\n");
+        for _ in 0..strangers {
+            let who = pipes.connect();
+            pipes.send(who, format!("auth\n_\n{}", "x".repeat(3_500)).as_bytes());
+            pipes.turn();
+        }
+        fill_with_values(&mut pipes, holder)
+    };
+    let (alone, among_strangers) = (fill(0), fill(1_000));
+    assert!(
+        among_strangers + 2 >= alone,
+        "{among_strangers} values, {alone} without strangers"
     );
 }

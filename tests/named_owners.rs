@@ -588,3 +588,31 @@ fn nobody_is_told_that_a_lease_lasts_longer_than_it_does() {
     table.now = Nanos(table.now.0 + 9_999_750_000);
     assert_eq!(table.release(B, "ann", token), Reply::Done);
 }
+
+#[test]
+fn lock_is_counted_only_while_there_is_memory_for_that() {
+    let mut table = Table::new(Rules::default());
+    let lock = |key| Request::Acquire {
+        key,
+        mode: LOCK,
+        wait: Millis::ZERO,
+        lease: Some(Millis(10_000)),
+    };
+    // The owner is known, and there is room for one more grant of a key that is there.
+    table.apply(Input::RequestBy(A, by("ann", ""), lock(b"other")));
+    let taken = table.apply(Input::Request(B, lock(b"job")));
+    let token = Some(granted(&taken, B).0);
+    let released = Request::Release { key: b"job", token };
+    table.apply(Input::Request(B, released));
+    let version = |table: &Table| {
+        let job = table.engine.view(table.now).key(b"job").unwrap();
+        job.holders().next().unwrap().version
+    };
+    table.apply(Input::MemoryFull(true));
+    let token = table.take(A, by("ann", "r1"));
+    assert_eq!(version(&table), 0);
+    table.apply(Input::MemoryFull(false));
+    assert_eq!(table.release(A, "ann", token), Reply::Done);
+    table.take(A, by("ann", "r2"));
+    assert_eq!(version(&table), 1);
+}

@@ -289,7 +289,8 @@ fn a_wrong_secret_during_a_silence_neither_stays_nor_keeps_the_server_busy() {
     let client = pipes.connect();
     is_silent.set(true);
     assert_eq!(pipes.ask(client, "auth _ guess"), "");
-    for _ in 0..3 {
+    // The delay of the answer, and then the time in which the peer may close first.
+    for _ in 0..6 {
         pipes.pass(latchd::base::Millis(200));
         pipes.turn();
     }

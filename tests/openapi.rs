@@ -9,8 +9,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use latchd::access::Access;
 use latchd::dashboard;
-use latchd::wire::http::routes::{self, Access, Row};
+use latchd::engine::Rules;
+use latchd::pipe::Pipes;
+use latchd::server::{Door, Settings};
+use latchd::wire::http::routes::{self, Row};
 use serde_json::Value;
 
 fn document() -> Value {
@@ -104,9 +108,19 @@ fn bodies_have_the_fields_that_the_route_reads() {
 fn what_is_open_says_so() {
     for_each_row(|_, row, operation| {
         let is_open = operation["security"].as_array().is_some_and(Vec::is_empty);
-        assert_eq!(is_open, row.access == Access::Open, "{}", row.operation);
+        assert_eq!(
+            is_open,
+            row.access == routes::Access::Open,
+            "{}",
+            row.operation
+        );
         let refuses = operation["responses"]["401"].is_object();
-        assert_eq!(refuses, row.access != Access::Open, "{}", row.operation);
+        assert_eq!(
+            refuses,
+            row.access != routes::Access::Open,
+            "{}",
+            row.operation
+        );
     });
 }
 
@@ -114,7 +128,7 @@ fn what_is_open_says_so() {
 fn what_a_token_must_give_is_said() {
     for_each_row(|_, row, operation| {
         assert_eq!(operation["x-needs"], row.need.word(), "{}", row.operation);
-        let is_asked = row.access != Access::Open;
+        let is_asked = row.access != routes::Access::Open;
         let may_be_forbidden = operation["responses"]["403"].is_object();
         assert!(!is_asked || may_be_forbidden, "{}", row.operation);
     });
@@ -206,6 +220,88 @@ fn nothing_is_defined_and_never_used() {
             assert!(text.contains(&reference), "{reference}");
         }
     }
+}
+
+/// The version of the lock `job` that `GET` shows, and the least one that the document allows.
+fn shown_and_least_version(pipes: &mut Pipes, document: &Value) -> (i64, i64) {
+    let reader = pipes.connect_to(Door::Http);
+    pipes.send(
+        reader,
+        b"GET /v1/locks/job HTTP/1.1\r\nHost: localhost\r\n\r\n",
+    );
+    pipes.settle();
+    let answer = pipes.read(reader);
+    let (_, body) = answer.split_once("\r\n\r\n").unwrap();
+    let shown: Value = serde_json::from_str(body).unwrap();
+    let schema = &document["components"]["schemas"]["LockState"]["properties"]["version"];
+    (
+        shown["version"].as_i64().unwrap(),
+        schema["minimum"].as_i64().unwrap(),
+    )
+}
+
+#[test]
+fn the_version_of_a_lock_is_one_that_the_document_allows() {
+    let document = document();
+    let mut pipes = Pipes::with(Rules::default(), Settings::default());
+    let holder = pipes.connect();
+    assert!(pipes.ask(holder, "l job 0").starts_with("ok "));
+    let (shown, least) = shown_and_least_version(&mut pipes, &document);
+    assert!(shown >= least, "{shown}, not at least {least}");
+    let election = &document["components"]["schemas"]["ElectionState"]["properties"];
+    assert_eq!(election["version"]["minimum"], least);
+}
+
+/// The document that this server shows, and its tag.
+fn shown(pipes: &mut Pipes) -> (Value, String) {
+    let reader = pipes.connect_to(Door::Http);
+    pipes.send(
+        reader,
+        b"GET /v1/openapi.json HTTP/1.1\r\nHost: localhost\r\n\r\n",
+    );
+    pipes.settle();
+    let answer = pipes.read(reader);
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+    let (_, rest) = head.split_once("\r\nETag: ").unwrap();
+    let tag = rest.lines().next().unwrap().to_owned();
+    (serde_json::from_str(body).unwrap(), tag)
+}
+
+/// Removes every `security` and the `securitySchemes` from the document.
+fn remove_security(document: &mut Value) {
+    let top = document.as_object_mut().unwrap();
+    assert!(top.remove("security").is_some());
+    let components = top["components"].as_object_mut().unwrap();
+    assert!(components.remove("securitySchemes").is_some());
+    for item in top["paths"].as_object_mut().unwrap().values_mut() {
+        for operation in item.as_object_mut().unwrap().values_mut() {
+            operation.as_object_mut().unwrap().remove("security");
+        }
+    }
+}
+
+#[test]
+fn the_document_says_security_while_the_server_asks_for_a_token() {
+    let full = document();
+    let mut open = full.clone();
+    remove_security(&mut open);
+    assert!(!open.to_string().contains("\"security"));
+    let mut pipes = Pipes::with(Rules::default(), Settings::default());
+    let (without, tag_without) = shown(&mut pipes);
+    assert_eq!(without, open);
+    pipes.server.set_access(Access::of_one(b"s3cret"));
+    let (with, tag_with) = shown(&mut pipes);
+    assert_eq!(with, full);
+    assert_ne!(
+        tag_with, tag_without,
+        "a cached document is asked for again"
+    );
+    pipes
+        .server
+        .set_access(Access::read("one house\ntwo read\n").unwrap());
+    assert_eq!(shown(&mut pipes).0, full);
+    pipes.server.set_access(Access::default());
+    assert_eq!(shown(&mut pipes), (open, tag_without));
 }
 
 #[test]

@@ -11,6 +11,7 @@ use std::collections::BTreeSet;
 
 use latchd::base::Millis;
 use latchd::config::Config;
+use latchd::engine::types::Share;
 use latchd::pipe::Pipes;
 use latchd::server::Holdings;
 
@@ -20,6 +21,31 @@ use common::{Ending, Heard, World};
 fn every_transcript_is_held_to_over_pipes() {
     let rewrite = std::env::var_os("UPDATE_SCRIPTS").is_some();
     common::hold_all(OverPipes::new, rewrite);
+}
+
+/// `Engine::check` counts what is held in each share after every turn.
+#[test]
+fn every_transcript_is_held_to_with_shares() {
+    let shares = [
+        ("j", "j"),
+        ("job", "job"),
+        ("k", "k"),
+        ("k", "/"),
+        ("f", "f"),
+    ];
+    let share = |(name, prefix): (&str, &str)| Share {
+        name: name.into(),
+        prefix: prefix.as_bytes().into(),
+    };
+    let shares = shares.map(share).to_vec();
+    let world = |config: &Config| {
+        let shares = shares.clone();
+        OverPipes::new(&Config {
+            shares,
+            ..config.clone()
+        })
+    };
+    common::hold_all(world, false);
 }
 
 /// Most turns the server may ask for at one instant; one more and it would never sleep.

@@ -10,7 +10,7 @@
 use std::fs::{self, File};
 use std::os::fd::AsRawFd;
 
-use latchd::segments::{ByteRange, Segment, Segments, Sharing};
+use latchd::segments::{ByteRange, Grant, Segment, Segments, Sharing};
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, fcntl};
 use nix::libc;
@@ -170,7 +170,7 @@ fn the_kernel_grants_refuses_and_keeps_the_same() {
             let told = format!("seed {seed}, request {since}: {owner} {range:?}");
             if chance.u8(..4) == 0 {
                 assert!(kernel.set(owner, range, None), "{told}");
-                segments.unlock(owner as u32, range);
+                segments.unlock(owner as u32, range, 2 * u64::from(since));
             } else {
                 let shared = chance.u8(..3) > 0;
                 let mode = if shared {
@@ -194,7 +194,12 @@ fn the_kernel_grants_refuses_and_keeps_the_same() {
                     "{told} {mode:?}"
                 );
                 if free {
-                    segments.set(owner as u32, range, mode, since.into(), false);
+                    let grant = Grant {
+                        id: 2 * u64::from(since),
+                        since: since.into(),
+                        ..Grant::default()
+                    };
+                    segments.set(owner as u32, range, mode, grant);
                     granted += 1;
                 } else {
                     refused += 1;

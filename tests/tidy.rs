@@ -72,6 +72,12 @@ const WALLS: &[Wall] = &[
         reason: "how much of a promise counts is a function of its length",
     },
     Wall {
+        layer: "escape.rs",
+        may_name: &[],
+        may_not_name: IO,
+        reason: "which characters are shown is a function of the character",
+    },
+    Wall {
         layer: "fence_start.rs",
         may_name: &["base"],
         may_not_name: IO,
@@ -84,6 +90,12 @@ const WALLS: &[Wall] = &[
         reason: "both clients tell a forked child by it",
     },
     Wall {
+        layer: "uptime.rs",
+        may_name: &[],
+        may_not_name: &["SystemTime", "std::io", "std::env"],
+        reason: "the one clock of both clients counts the time asleep, where the system can",
+    },
+    Wall {
         layer: "memory.rs",
         may_name: &[],
         may_not_name: IO,
@@ -94,6 +106,12 @@ const WALLS: &[Wall] = &[
         may_name: &["memory"],
         may_not_name: IO,
         reason: "a name is bytes",
+    },
+    Wall {
+        layer: "sha256.rs",
+        may_name: &[],
+        may_not_name: IO,
+        reason: "a hash of bytes",
     },
     Wall {
         layer: "shard.rs",
@@ -134,6 +152,7 @@ const WALLS: &[Wall] = &[
             "keymap",
             "memory",
             "segments",
+            "sha256",
             "timers",
         ],
         may_not_name: &[
@@ -156,13 +175,13 @@ const WALLS: &[Wall] = &[
     },
     Wall {
         layer: "wire",
-        may_name: &["base", "key", "memory", "engine::types", "shard"],
+        may_name: &["base", "escape", "key", "memory", "engine::types", "shard"],
         may_not_name: PURE,
         reason: "a codec can be fuzzed with a byte slice, and a client needs no daemon to use it",
     },
     Wall {
         layer: "access",
-        may_name: &["wire::need"],
+        may_name: &["sha256", "wire::need"],
         may_not_name: PURE,
         reason: "what a token gives can be tried with a few words, and nothing logs one",
     },
@@ -178,9 +197,11 @@ const WALLS: &[Wall] = &[
             "base",
             "drift",
             "engine::types",
+            "escape",
             "key",
             "maker",
             "shard",
+            "uptime",
             "wire",
         ],
         may_not_name: &[
@@ -212,7 +233,7 @@ const WALLS: &[Wall] = &[
     },
     Wall {
         layer: "http_client",
-        may_name: &["drift", "maker"],
+        may_name: &["drift", "maker", "uptime"],
         may_not_name: &[
             "mio",
             "slab",
@@ -226,7 +247,7 @@ const WALLS: &[Wall] = &[
             "SystemTime",
             "thread::spawn",
         ],
-        reason: "a program without a daemon uses it, and its one clock counts the time asleep",
+        reason: "a program without a daemon uses it",
     },
     Wall {
         layer: "cli",
@@ -234,6 +255,8 @@ const WALLS: &[Wall] = &[
             "base",
             "client",
             "ephemeral",
+            "escape",
+            "uptime",
             "wire::client",
             "wire::command",
             "wire::verbs",
@@ -296,6 +319,7 @@ const WALLS: &[Wall] = &[
             "cluster::role",
             "engine::types",
             "ephemeral",
+            "escape",
             "etcd",
             "fence_start",
             "histogram",
@@ -325,6 +349,7 @@ const WALLS: &[Wall] = &[
             "engine",
             "histogram",
             "memory",
+            "sha256",
             "shard",
             "store",
             "timers",
@@ -427,7 +452,11 @@ const WALLS: &[Wall] = &[
         may_name: &[
             "access",
             "base",
+            "engine::ClientLimit",
             "engine::GracePolicy",
+            "engine::SHARES_MAX",
+            "engine::types::ADAPTER_CHARS_MAX",
+            "engine::types::Share",
             "shard",
             "store",
             "wire::answer",

@@ -89,9 +89,18 @@ enum End {
 
 impl World {
     fn new(trust: &Trust) -> Self {
+        Self::with_slots(trust, 0)
+    }
+
+    /// A server with this limit of connections; 0 is no limit.
+    fn with_slots(trust: &Trust, connections_max: u32) -> Self {
         let engine = Engine::new(Rules::default(), ORIGIN);
+        let settings = Settings {
+            connections_max,
+            ..Settings::default()
+        };
         Self {
-            server: Server::new(Settings::default(), engine),
+            server: Server::new(settings, engine),
             clients: Vec::new(),
             trust: trust.clone(),
             now: Nanos(1),
@@ -675,4 +684,33 @@ fn memory_is_counted_as_it_is_taken() {
             "{taken} bytes are taken, {counted} counted"
         );
     }
+}
+
+#[test]
+fn unfinished_handshake_makes_room_when_all_slots_are_taken() {
+    let trust = Trust::new(&TLS13);
+    let mut world = World::with_slots(&trust, 8);
+    let silent = |world: &mut World| {
+        let who = world.connect(true);
+        world.clients[who].session = None;
+        world.turn();
+        who
+    };
+    let done = world.connect(true);
+    world.settle();
+    let first = silent(&mut world);
+    for _ in 0..20 {
+        for _ in 0..8 {
+            silent(&mut world);
+        }
+        let late = world.connect(true);
+        world.settle();
+        assert!(!world.clients[late].peer.is_closed(), "it agrees on keys");
+        assert!(world.server.connections() <= 8);
+        world.clients[late].peer.reset();
+        world.reported.push(late);
+        world.settle();
+    }
+    assert!(world.clients[first].peer.is_closed());
+    assert!(!world.clients[done].peer.is_closed());
 }

@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use std::fmt;
 
 use super::secret::Secret;
-use super::{Access, Pass, Role, TOKEN_BYTES_MAX, UID_NAME};
+use super::{Access, Asker, Pass, Role, TOKEN_BYTES_MAX, UID_NAME};
 
 /// Most tokens of one file: each is compared with everything that is shown.
 pub const TOKENS_MAX: usize = 256;
@@ -132,6 +132,7 @@ fn entry(line: &str) -> Result<(&str, Pass), &'static str> {
         return Err("it has more than 64 prefixes, or one that is longer than 256 bytes");
     }
     let pass = Pass {
+        asker: name.map_or_else(|| Asker::unnamed(token), Asker::named),
         name: name.map(Into::into),
         role,
         prefixes: prefixes.iter().map(|it| it.as_bytes().into()).collect(),

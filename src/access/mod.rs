@@ -11,6 +11,7 @@ use std::fmt;
 
 pub use self::file::{BadLine, FILE_BYTES_MAX, TOKENS_MAX};
 use self::secret::Secret;
+use crate::sha256::sha256;
 use crate::wire::need::{Need, Subject};
 
 /// Longest token: what the argument line of `auth` can carry. A longer one is refused at start,
@@ -39,6 +40,34 @@ pub struct Pass {
     role: Role,
     /// Names must begin with one of these; any name if there is none.
     prefixes: Box<[Box<[u8]>]>,
+    asker: Asker,
+}
+
+/// Identity of the clients with one token, which survives a reload and a restart. Tokens with the
+/// same name have the same identity, so that a token can be replaced. One of several tokens without
+/// a name is identified by its hash. A single token without a name always has the same identity.
+#[derive(Clone, PartialEq, Eq)]
+struct Asker(Box<[u8]>);
+
+impl Asker {
+    fn named(name: &str) -> Self {
+        Self([b"n", name.as_bytes()].concat().into())
+    }
+
+    fn unnamed(token: &str) -> Self {
+        Self([b"t", &sha256(&[token.as_bytes()])[..16]].concat().into())
+    }
+
+    fn only() -> Self {
+        Self(b"1"[..].into())
+    }
+}
+
+/// The hash of a token is never printed.
+impl fmt::Debug for Asker {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Asker")
+    }
 }
 
 impl Pass {
@@ -46,6 +75,7 @@ impl Pass {
     #[must_use]
     pub fn admin(name: Option<Box<str>>) -> Self {
         Self {
+            asker: name.as_deref().map_or_else(Asker::only, Asker::named),
             name,
             role: Role::Admin,
             prefixes: Box::default(),
@@ -56,6 +86,12 @@ impl Pass {
     #[must_use]
     pub fn name(&self) -> Option<&str> {
         self.name.as_deref()
+    }
+
+    /// Identity of the clients with this token, for repeated requests.
+    #[must_use]
+    pub fn asker(&self) -> &[u8] {
+        &self.asker.0
     }
 
     /// Whether there is nothing that it does not give.
@@ -128,6 +164,19 @@ impl Access {
         self.tokens
             .first()
             .map_or(&[], |(token, _)| token.as_bytes())
+    }
+
+    /// How long each token is, in characters.
+    pub fn token_chars(&self) -> impl Iterator<Item = usize> {
+        let tokens = self.tokens.iter();
+        tokens.map(|(token, _)| String::from_utf8_lossy(token.as_bytes()).chars().count())
+    }
+
+    /// How long the longest of the tokens is.
+    #[must_use]
+    pub fn token_bytes_max(&self) -> usize {
+        let bytes = self.tokens.iter().map(|(token, _)| token.as_bytes().len());
+        bytes.max().unwrap_or(0)
     }
 
     /// What somebody is let in with who shows this, or nothing. Every token is compared, whatever is shown,
@@ -252,5 +301,25 @@ mod tests {
     fn no_token_is_shown() {
         let shown = format!("{:?}", access("s3cret ann\ns3crets read x.\n"));
         assert!(shown.contains("ann") && !shown.contains("s3c"), "{shown}");
+        assert_eq!(shown.matches("asker: Asker").count(), 2, "{shown}");
+    }
+
+    #[test]
+    fn a_token_asks_as_its_name_or_as_itself() {
+        let asker = |lines: &str, token: &str| {
+            let it = access(lines);
+            it.find(Some(token.as_bytes())).unwrap().asker().to_owned()
+        };
+        let several = "a1 ann\na2 ann read\nb1 bob\nc1\nc2\n";
+        assert_eq!(asker(several, "a1"), asker(several, "a2"));
+        let all = ["a1", "b1", "c1", "c2"].map(|token| asker(several, token));
+        let different: std::collections::BTreeSet<_> = all.iter().collect();
+        assert_eq!(different.len(), 4, "{all:?}");
+        // After a reload.
+        assert_eq!(asker("z1 zoe\na9 ann write\n", "a9"), asker(several, "a1"));
+        assert_eq!(asker("z1 zoe\nc1 read\n", "c1"), asker(several, "c1"));
+        // One token alone, and the next one after it.
+        assert_eq!(asker("s3cret\n", "s3cret"), asker("s3cret2\n", "s3cret2"));
+        assert!(!all.contains(&asker("c1\n", "c1")));
     }
 }

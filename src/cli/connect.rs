@@ -1,6 +1,7 @@
 //! Which server, with which token and under which name; and what its errors mean for whoever typed the command.
 
 use std::ffi::{OsStr, OsString};
+use std::iter::once_with;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -8,6 +9,7 @@ use clap::ArgMatches;
 
 use super::exit::{Exit, Fail};
 use super::output::{escaped, quoted};
+use super::sys;
 use crate::base::Token;
 use crate::client::{Builder, Client, Error, NO_LEADER, Reason};
 
@@ -250,22 +252,20 @@ fn absolute_sockets(list: &str) -> String {
     parts.join(",")
 }
 
-/// What `who` shows for us, such as `alice@db1:4711`: nobody else on this network is called so.
+/// The name that `who` shows for this process, such as `alice@db1:4711`. No other process has it.
+/// The user is the one of the environment, or else of the user database, or else a number.
 pub(crate) fn own_name() -> String {
     let plain = |text: &OsStr, most: usize| -> String {
         let text = text.to_string_lossy();
         let is_plain = |it: &char| it.is_ascii_alphanumeric() || "-_.".contains(*it);
         text.chars().filter(is_plain).take(most).collect()
     };
-    let user = env("LOGNAME").or_else(|| env("USER")).unwrap_or_default();
-    let user = plain(&user, 20);
-    let host = rustix::system::uname();
-    let host = plain(OsStr::new(&*host.nodename().to_string_lossy()), 28);
-    let pid = std::process::id();
-    match user.is_empty() {
-        true => format!("{host}:{pid}"),
-        false => format!("{user}@{host}:{pid}"),
-    }
+    let user = [env("LOGNAME"), env("USER")].into_iter().flatten();
+    let user = user.chain(once_with(sys::user_names).flatten());
+    let user = user.map(|user: OsString| plain(&user, 20));
+    let user = { user }.find(|user| !user.is_empty()).unwrap_or_default();
+    let host = plain(&sys::host_name(), 28);
+    format!("{user}@{host}:{}", std::process::id())
 }
 
 /// What an error of the client means here: which exit code, and what to do.
@@ -284,10 +284,7 @@ pub(crate) fn fail(error: Error) -> Fail {
         ),
         Error::Lost { .. } => (Exit::LOST, ""),
         Error::Misuse(_) => (Exit::USAGE, ""),
-        Error::Unknown { .. } => (
-            Exit::UNREACHABLE,
-            ". `latch who` tells whether somebody has it",
-        ),
+        Error::Unknown { .. } => (Exit::UNREACHABLE, ""),
         Error::Garbage { .. } => (
             Exit::UNREACHABLE,
             ". Is that the port of the line protocol (6388)?",
@@ -311,6 +308,16 @@ pub(crate) fn fail(error: Error) -> Fail {
         },
     };
     Fail::new(exit, format!("{said}{advice}"))
+}
+
+/// The same of a request for a lock, about which `latch who` can be asked if its answer was lost.
+pub(crate) fn fail_of_lock(error: Error) -> Fail {
+    let is_unknown = matches!(error, Error::Unknown { .. });
+    let mut fail = fail(error);
+    if is_unknown {
+        fail.message += ". `latch who` shows whether the lock is held";
+    }
+    fail
 }
 
 /// An answer that can be read, but not as one to what was asked.
@@ -397,6 +404,6 @@ mod tests {
         assert_eq!(token_text(read), text);
         let fail = token(b"x\x1b").expect_err("no token");
         assert_eq!(fail.exit, Exit::USAGE);
-        assert!(fail.message.contains("\\x1b"), "{fail}");
+        assert!(fail.message.contains("\\u{1b}"), "{fail}");
     }
 }

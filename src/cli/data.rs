@@ -12,9 +12,9 @@ use serde_json::{Value, json};
 use super::args::{self, Patience, bytes_of, flag, key_of};
 use super::connect::{Servers, fail, nonsense};
 use super::exit::{Exit, Fail};
-use super::output::json_text;
+use super::output::{self, json_text};
 use super::table::Entry;
-use super::{Context, closed, waiting};
+use super::{Context, sys, waiting};
 use crate::client::Reply;
 use crate::wire::client::Told;
 use crate::wire::verbs::Verb;
@@ -130,7 +130,7 @@ fn input(text: &[u8]) -> Result<Vec<u8>, Fail> {
     if text != b"-" {
         return Ok(text.to_vec());
     }
-    if closed::is_input_closed() {
+    if sys::is_input_closed() {
         return Err(Fail::system("read standard input", "it is closed"));
     }
     let mut bytes = Vec::new();
@@ -179,7 +179,10 @@ fn shown(context: &Context, key: &[u8], reply: &Reply) -> Result<(Vec<u8>, Exit)
         _ => return Err(nonsense()),
     };
     let text = match (context.output.json, text) {
-        (true, _) => format!("{}\n", json!({"key": json_text(key), "value": value})).into_bytes(),
+        (true, _) => {
+            let answer = json!({"key": json_text(key), "value": value});
+            format!("{}\n", output::json(&answer)).into_bytes()
+        }
         (false, Some(text)) => context.output.value_line(&text),
         (false, None) => Vec::new(),
     };

@@ -83,8 +83,29 @@ fn completions(context: &Context, matches: &ArgMatches) -> Result<Exit, Fail> {
     };
     let mut script = Vec::new();
     clap_complete::generate(shell, &mut whole_command(), "latch", &mut script);
+    if shell == Shell::Fish {
+        script.extend_from_slice(fish_values().as_bytes());
+    }
     context.output.raw(&script)?;
     Ok(Exit::OK)
+}
+
+/// The values of arguments without a name, which clap_complete leaves out for fish.
+fn fish_values() -> String {
+    let mut lines = String::new();
+    for command in whole_command().get_subcommands() {
+        for argument in command.get_positionals() {
+            let values = argument.get_possible_values();
+            let values: Vec<_> = values.iter().map(|value| value.get_name()).collect();
+            if !values.is_empty() {
+                let (name, values) = (command.get_name(), values.join(" "));
+                lines.push_str(&format!(
+                    "complete -c latch -n \"__fish_latch_using_subcommand {name}\" -f -a \"{values}\"\n"
+                ));
+            }
+        }
+    }
+    lines
 }
 
 fn man(context: &Context, matches: &ArgMatches) -> Result<Exit, Fail> {

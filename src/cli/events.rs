@@ -11,15 +11,15 @@ use serde_json::{Value, json};
 
 use super::Context;
 use super::args::{self, bytes_of, flag, key_of};
-use super::connect::{Servers, fail, nonsense, token};
+use super::connect::{Servers, fail, fail_of_lock, nonsense, token};
 use super::exit::{Exit, Fail};
-use super::locks::acquire_and_print;
+use super::locks::{How, acquire_and_print};
 use super::output::{Style, escaped, json_text};
-use super::run::How;
-use super::supervise::warden::{monotonic, timespec};
+use super::sys::spawn;
 use super::table::Entry;
-use super::{task, waiting};
+use super::waiting;
 use crate::client::{self, Client, Piece, Session};
+use crate::uptime::{pause, uptime};
 use crate::wire::client::{News, Told, read_request};
 use crate::wire::verbs::Verb;
 
@@ -202,7 +202,7 @@ fn subscribe(
             argument: argument.to_vec(),
         };
         let sender = sender.clone();
-        task::spawn(move || {
+        spawn(move || {
             if let Err(fail) = listen_at(&server, &topics, &sender) {
                 let _ = sender.send(Heard::Over(fail));
             }
@@ -210,11 +210,11 @@ fn subscribe(
     }
     drop(sender);
     let end = matches.try_get_one::<Duration>("wait").ok().flatten();
-    let end = end.map(|wait| monotonic().saturating_add(*wait));
+    let end = end.map(|wait| uptime().saturating_add(*wait));
     let enough = matches.get_one::<u64>("count").copied();
     let mut shown = 0;
     loop {
-        let left = end.map_or(LISTEN, |end| end.saturating_sub(monotonic()));
+        let left = end.map_or(LISTEN, |end| end.saturating_sub(uptime()));
         match heard.recv_timeout(left) {
             Ok(Heard::Piece(piece)) => {
                 show(context, &piece)?;
@@ -290,12 +290,11 @@ fn subscribed(client: &Client, topics: &Topics) -> Result<Session, Fail> {
 
 /// The same where a leader may have to be found first. Each attempt waits for one.
 fn subscribed_again(client: &Client, topics: &Topics) -> Result<Session, Fail> {
-    let end = monotonic().saturating_add(LEADERLESS);
+    let end = uptime().saturating_add(LEADERLESS);
     loop {
         match subscribed(client, topics) {
-            Err(fail) if fail.exit == Exit::UNREACHABLE && monotonic() < end => {
-                let pause = timespec(waiting::EVERY);
-                let _ = rustix::event::poll(&mut [], Some(&pause)); // it only lets time pass
+            Err(fail) if fail.exit == Exit::UNREACHABLE && uptime() < end => {
+                pause(waiting::EVERY);
             }
             result => return result,
         }
@@ -371,7 +370,7 @@ fn lead(context: &Context, matches: &ArgMatches) -> Result<Exit, Fail> {
                 let why = "this token does not lead: the lease is over, or it was given up before";
                 Err(Fail::new(Exit::LOST, why))
             }
-            reply => reply.map(|_| Exit::OK).map_err(fail),
+            reply => reply.map(|_| Exit::OK).map_err(fail_of_lock),
         };
     }
     acquire_and_print(context, matches, How::Lead)

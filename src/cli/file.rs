@@ -15,10 +15,10 @@ use super::args::{self, Patience};
 use super::exit::{Exit, Fail};
 use super::output::{escaped, quoted};
 use super::supervise::signals::Signals;
+use super::supervise::task::{self, Unfinished};
 use super::supervise::warden::{Hold, Locks, Warden};
 use super::supervise::{Job, Lock, Standing, supervise};
 use super::table::Entry;
-use super::task::{self, Unfinished};
 use super::waiting::WaitingLine;
 use crate::ephemeral::{EphemeralLock, Error, Guard, holders};
 
@@ -35,6 +35,10 @@ pub(crate) fn entries() -> Vec<Entry> {
         .value_parser(clap::value_parser!(PathBuf))
         .value_hint(clap::ValueHint::FilePath)
         .help("The lock file. It is made, and removed at the end");
+    let keep = args::flag(
+        "keep-file",
+        "Leave the file in place: it also excludes a waiting flock(1)",
+    );
     let network = Arg::new("allow-network")
         .long("allow-network")
         .action(clap::ArgAction::SetTrue)
@@ -59,7 +63,7 @@ pub(crate) fn entries() -> Vec<Entry> {
         .arg(args::conflict_exit_code())
         .arg(args::shell_command())
         .arg(args::kill_after())
-        .args([close, inherit, network])
+        .args([close, inherit, keep, network])
         .arg(path)
         .arg(args::command_behind_one())
         .after_help(EXAMPLES);
@@ -75,7 +79,9 @@ fn run(_: &Context, matches: &ArgMatches) -> Result<Exit, Fail> {
         true => EphemeralLock::shared(path),
         false => EphemeralLock::exclusive(path),
     };
-    let lock = lock.allow_network(matches.get_flag("allow-network"));
+    let lock = lock
+        .allow_network(matches.get_flag("allow-network"))
+        .keep_file(matches.get_flag("keep-file"));
     let inherits = matches.get_flag("inherit");
     let patience = args::patience_of(matches);
     let mut signals = Signals::watch()?;

@@ -9,14 +9,13 @@ use serde_json::json;
 
 use super::Context;
 use super::args::{self, Patience};
-use super::connect::{Servers, fail, token, token_text};
+use super::connect::{Servers, fail, fail_of_lock, token, token_text};
 use super::exit::{Exit, Fail};
-use super::output::{json_text, quoted};
-use super::run::{How, how_to_hold};
+use super::output::{self, json_text, quoted};
 use super::table::Entry;
 use super::waiting;
 use crate::base::Token;
-use crate::client::{Error, Lost};
+use crate::client::{self, Client, Error, Lost};
 use crate::wire::client::Told;
 use crate::wire::verbs::Verb;
 
@@ -143,7 +142,7 @@ pub(crate) fn acquire_and_print(
             let message = who.map_or_else(String::new, |who| format!("{} is {who}", quoted(key)));
             return Err(Fail::new(args::conflict_exit(matches), message));
         }
-        Err(error) => return Err(fail(error)),
+        Err(error) => return Err(fail_of_lock(error)),
     };
     let (fence, lease) = (guard.fence(), guard.lease());
     let Some(token) = guard.token().map(token_text) else {
@@ -152,13 +151,12 @@ pub(crate) fn acquire_and_print(
         return Err(fail(Error::Lost { key, why }));
     };
     let text = match context.output.json {
-        true => json!({
+        true => output::json(&json!({
             "key": json_text(key),
             "token": token,
             "fence": fence,
             "lease_ms": lease.as_millis() as u64,
-        })
-        .to_string(),
+        })),
         false => format!("{token} {fence}"),
     };
     // First somebody has the token, then nobody here has: without it the lock could only be broken.
@@ -170,7 +168,7 @@ pub(crate) fn acquire_and_print(
         };
         return Err(failed);
     }
-    guard.leave().map_err(fail)?;
+    guard.leave().map_err(fail_of_lock)?;
     Ok(Exit::OK)
 }
 
@@ -178,7 +176,7 @@ fn renew_lock(context: &Context, matches: &ArgMatches) -> Result<Exit, Fail> {
     let (key, token) = (args::key_of(matches)?, token_of(matches)?);
     let client = Servers::of(matches)?.keeping_client()?;
     let lease = args::lease_of(matches)?;
-    let left = client.renew(key, token, lease).map_err(fail)?;
+    let left = client.renew(key, token, lease).map_err(fail_of_lock)?;
     match context.output.json {
         true => context.output.json(&json!({
             "key": json_text(key),
@@ -193,7 +191,7 @@ fn renew_lock(context: &Context, matches: &ArgMatches) -> Result<Exit, Fail> {
 fn release_lock(context: &Context, matches: &ArgMatches) -> Result<Exit, Fail> {
     let (key, token) = (args::key_of(matches)?, token_of(matches)?);
     let client = Servers::of(matches)?.client()?;
-    client.release(key, token).map_err(fail)?;
+    client.release(key, token).map_err(fail_of_lock)?;
     if context.output.json {
         let released = json!({"key": json_text(key), "fence": token.fence.0});
         context.output.json(&released)?;
@@ -209,7 +207,7 @@ fn break_lock(context: &Context, matches: &ArgMatches) -> Result<Exit, Fail> {
     };
     let client = Servers::of(matches)?.client()?;
     let reply = client.ask_verb(Verb::Break, key, which.as_bytes());
-    let Told::Number(count) = reply.map_err(fail)?.told() else {
+    let Told::Number(count) = reply.map_err(fail_of_lock)?.told() else {
         return Err(super::connect::nonsense());
     };
     match context.output.json {
@@ -223,4 +221,53 @@ fn break_lock(context: &Context, matches: &ArgMatches) -> Result<Exit, Fail> {
         0 => Exit::CONFLICT,
         _ => Exit::OK,
     })
+}
+
+/// `--semaphore` and `--elect`, which exclude `-s` and `-x`.
+pub(crate) fn how_to_hold() -> [Arg; 2] {
+    [
+        Arg::new("semaphore")
+            .long("semaphore")
+            .value_name("N")
+            .value_parser(clap::value_parser!(u32).range(1..))
+            .conflicts_with_all(["shared", "exclusive"])
+            .help("One of N places. All who use the key have to say the same N"),
+        args::flag("elect", "Lead: those who observe the key are told").conflicts_with_all([
+            "shared",
+            "exclusive",
+            "semaphore",
+        ]),
+    ]
+}
+
+/// How a key is held.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum How {
+    Alone,
+    OneOf(u32),
+    Read,
+    Write,
+    Lead,
+}
+
+impl How {
+    pub(crate) fn of(matches: &ArgMatches) -> Self {
+        match matches.get_one::<u32>("semaphore") {
+            Some(limit) => Self::OneOf(*limit),
+            None if matches.get_flag("elect") => Self::Lead,
+            None if matches.get_flag("shared") => Self::Read,
+            None if matches.get_flag("exclusive") => Self::Write,
+            None => Self::Alone,
+        }
+    }
+
+    pub(crate) fn lock(self, client: &Client, key: &[u8]) -> client::Lock {
+        match self {
+            Self::Alone => client.lock(key),
+            Self::OneOf(limit) => client.semaphore(key, limit),
+            Self::Read => client.read(key),
+            Self::Write => client.write(key),
+            Self::Lead => client.elect(key),
+        }
+    }
 }

@@ -3,25 +3,38 @@
 //! One file for each group of commands, and nothing here decides anything about locks: `latch` is a client, and
 //! prints. Every way it can end is an exit code (`exit`), every command stands in one table (`table`).
 
+#![cfg_attr(
+    not(target_os = "linux"),
+    allow(
+        dead_code,
+        reason = "some of it is only for commands that run a command"
+    )
+)]
+
 mod args;
-mod closed;
 mod connect;
 mod data;
 mod documents;
 mod duration;
 mod events;
 mod exit;
+#[cfg(target_os = "linux")]
 mod file;
 mod locks;
 mod output;
+#[cfg(target_os = "linux")]
 mod range_run;
 mod ranges;
+#[cfg(target_os = "linux")]
 mod remote;
+#[cfg(target_os = "linux")]
 mod run;
 mod show;
+#[cfg(target_os = "linux")]
 mod supervise;
+mod sys;
 mod table;
-mod task;
+#[cfg(target_os = "linux")]
 mod top;
 mod waiting;
 
@@ -32,11 +45,11 @@ use std::process::ExitCode;
 use clap::ArgMatches;
 use clap::error::ErrorKind;
 
-pub use self::closed::note_closed;
 pub use self::documents::commands_markdown;
 use self::exit::{Exit, Fail};
 use self::output::Output;
-use self::supervise::{trampoline, warden};
+#[cfg(target_os = "linux")]
+pub use self::sys::note_closed;
 
 /// What every command is given: how to print.
 pub(crate) struct Context {
@@ -49,21 +62,12 @@ pub(crate) struct Context {
 pub fn main() -> ExitCode {
     let mut args = std::env::args_os();
     let (name, first) = (args.next(), args.next());
-    let exit = match first.as_deref().and_then(|word| word.to_str()) {
-        Some(trampoline::WORD) => trampoline::run(args),
-        Some(warden::WORD) => guard(args),
-        _ => run(name.into_iter().chain(first).chain(args)),
+    let all = name.into_iter().chain(first.clone());
+    let exit = match first.as_deref().and_then(|word| sys::other_role(word)) {
+        Some(role) => role(&mut args),
+        None => run(all.chain(args)),
     };
     ExitCode::from(exit.0)
-}
-
-/// The warden of a command: it reaches servers as we were told to.
-fn guard(args: impl Iterator<Item = OsString>) -> Exit {
-    let matches = table::server_options().try_get_matches_from(args);
-    match matches.map(|matches| connect::Servers::of(&matches)) {
-        Ok(Ok(servers)) => warden::run(remote::Remote::new(servers)),
-        _ => warden::run(file::NoLocks),
-    }
 }
 
 fn run(args: impl Iterator<Item = OsString>) -> Exit {

@@ -1,14 +1,17 @@
 //! What people and programs read: colours and aligned tables on a terminal, tabs or JSON elsewhere.
 //!
-//! Keys, values and names are chosen by others. On a terminal they are escaped, so that nobody can move
-//! its cursor or change its colours from afar; into a file or a pipe values go as they are.
+//! Keys, values and names are chosen by others. In tables, messages and JSON they are escaped: no
+//! client can move the cursor of a terminal, or make a text look like another. Values are escaped
+//! on a terminal, and go into a file or a pipe as they are.
 
 use std::io::{self, IsTerminal, Write};
 
 use serde_json::Value;
 
-use super::closed;
 use super::exit::{Exit, Fail};
+use super::sys;
+use crate::escape;
+pub(crate) use crate::escape::bytes as escaped;
 
 /// How something is shown on a terminal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,7 +78,7 @@ impl Output {
 
     /// One JSON text on a line.
     pub(crate) fn json(self, value: &Value) -> Result<(), Fail> {
-        self.line(&value.to_string())
+        self.line(&json(value))
     }
 
     /// A value of somebody's: as it is, or escaped on a terminal.
@@ -94,7 +97,7 @@ impl Output {
     /// An output that is closed, or open for reading only, is an error. To be asked before anything is
     /// done that only the output tells of.
     pub(crate) fn check(self) -> Result<(), Fail> {
-        closed::why_no_output().map_or(Ok(()), |why| Err(cannot_write(why)))
+        sys::why_no_output().map_or(Ok(()), |why| Err(cannot_write(why)))
     }
 
     /// Bytes, at once.
@@ -209,34 +212,7 @@ pub(crate) fn width(text: &str) -> usize {
     text.chars().count()
 }
 
-/// Bytes of a stranger, for a person to read: what does not print becomes `\n`, `\x1b` or `\u{202e}`.
-pub(crate) fn escaped(bytes: &[u8]) -> String {
-    let mut text = String::with_capacity(bytes.len());
-    for chunk in bytes.utf8_chunks() {
-        for c in chunk.valid().chars() {
-            match c {
-                '\\' => text.push_str("\\\\"),
-                '\n' => text.push_str("\\n"),
-                '\r' => text.push_str("\\r"),
-                '\t' => text.push_str("\\t"),
-                c if c.is_ascii_control() => text.push_str(&format!("\\x{:02x}", c as u32)),
-                c if c.is_control() || turns_text(c) => text.extend(c.escape_unicode()),
-                c => text.push(c),
-            }
-        }
-        for byte in chunk.invalid() {
-            text.push_str(&format!("\\x{byte:02x}"));
-        }
-    }
-    text
-}
-
-/// Characters that are not seen themselves, but change how others are: directions, and widths of nothing.
-fn turns_text(c: char) -> bool {
-    matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}')
-}
-
-/// The same in quotes, for messages.
+/// Bytes of others in quotes, for messages.
 pub(crate) fn quoted(bytes: &[u8]) -> String {
     format!("'{}'", escaped(bytes))
 }
@@ -249,6 +225,11 @@ pub(crate) fn cut(text: &str, columns: usize) -> String {
     let mut cut: String = text.chars().take(columns.saturating_sub(1)).collect();
     cut.push('…');
     cut
+}
+
+/// A JSON text on one line, in which a terminal finds nothing to obey.
+pub(crate) fn json(value: &Value) -> String {
+    escape::json(&value.to_string())
 }
 
 /// Bytes as a JSON text: as they are if they are UTF-8, otherwise with U+FFFD in places.
@@ -265,19 +246,6 @@ mod tests {
         terminal: true,
         colours: true,
     };
-
-    #[test]
-    fn what_strangers_write_cannot_move_the_cursor() {
-        assert_eq!(escaped(b"job-7.x"), "job-7.x");
-        assert_eq!(escaped("größer".as_bytes()), "größer");
-        assert_eq!(escaped(b"a\x1b[2Jb\n\t\r\x07"), "a\\x1b[2Jb\\n\\t\\r\\x07");
-        assert_eq!(escaped(b"\xff\xfe"), "\\xff\\xfe");
-        assert_eq!(escaped("\u{9b}31m".as_bytes()), "\\u{9b}31m");
-        assert_eq!(escaped("\u{202e}cod.exe".as_bytes()), "\\u{202e}cod.exe");
-        assert_eq!(escaped(b"\\x1b"), "\\\\x1b", "no two names look the same");
-        let all: Vec<u8> = (0..=255).collect();
-        assert!(!escaped(&all).chars().any(char::is_control));
-    }
 
     #[test]
     fn tables_are_aligned_on_a_terminal_and_tabs_elsewhere() {

@@ -13,24 +13,27 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use clap::ArgMatches;
-use rustix::event::{EventfdFlags, eventfd, poll};
+use rustix::event::{EventfdFlags, eventfd};
 
 use super::args::{self, Patience};
 use super::connect::{Servers, fail, own_name};
 use super::exit::{Exit, Fail};
 use super::output::{escaped, quoted};
+use super::ranges::resource_of;
 use super::remote::WardenMeanwhile;
 use super::supervise::signals::Signals;
-use super::supervise::warden::{Warden, monotonic, timespec};
+use super::supervise::task::{self, Unfinished};
+use super::supervise::warden::Warden;
 use super::supervise::{Ended, Job, Lock, Standing, supervise};
-use super::task::{self, Unfinished};
+use super::sys::spawn;
 use super::waiting::{self, Seen, WaitingLine, Watcher};
 use crate::client::{Client, Error, RangeHeld, Ranges, Reason, Sharing};
+use crate::uptime::{self, uptime};
 use crate::wire::client::read_request;
 use crate::wire::verbs::Verb;
 
 /// How long the client is kept without a connection, if nobody says.
-pub(crate) const TTL: Duration = Duration::from_secs(30);
+const TTL: Duration = Duration::from_secs(30);
 const KILL_AFTER: Duration = Duration::from_secs(10);
 /// The shortest time that a command has to end in a cluster, without `--kill-after` and with a
 /// `--ttl` that outlasts a leader.
@@ -53,19 +56,21 @@ pub(crate) struct Claim {
     ttl: Duration,
     resource: Vec<u8>,
     owner: Vec<u8>,
-    pub(crate) mode: Sharing,
+    mode: Sharing,
     start: u64,
     len: u64,
 }
 
 impl Claim {
-    pub(crate) fn new(
-        resource: &[u8],
-        owner: &[u8],
-        mode: Sharing,
-        (start, len): (u64, u64),
-        ttl: Duration,
-    ) -> Result<Self, Fail> {
+    fn of(matches: &ArgMatches) -> Result<Self, Fail> {
+        let owner = args::bytes_of(matches, "owner").unwrap_or_default();
+        let ttl = matches.get_one::<Duration>("ttl").copied();
+        let ttl = ttl.unwrap_or(TTL);
+        if ttl.is_zero() {
+            return Err(Fail::usage("--ttl 0 would be over at once: say 30s"));
+        }
+        let number = |name| matches.get_one::<u64>(name).copied().unwrap_or(0);
+        let resource = resource_of(matches)?;
         let id = format!("latch/{}/{}", own_name(), random()?);
         Ok(Self {
             id: id.into_bytes(),
@@ -73,9 +78,12 @@ impl Claim {
             ttl,
             resource: resource.to_vec(),
             owner: owner.to_vec(),
-            mode,
-            start,
-            len,
+            mode: match args::is_shared(matches) {
+                true => Sharing::Shared,
+                false => Sharing::Exclusive,
+            },
+            start: number("START"),
+            len: number("LEN"),
         })
     }
 
@@ -206,12 +214,8 @@ fn random() -> Result<String, Fail> {
     Ok(bytes.iter().map(|it| format!("{it:02x}")).collect())
 }
 
-pub(crate) fn lock_while(
-    matches: &ArgMatches,
-    servers: &Servers,
-    claim: Claim,
-    command: &[OsString],
-) -> Result<Exit, Fail> {
+pub(crate) fn lock_while(matches: &ArgMatches, command: &[OsString]) -> Result<Exit, Fail> {
+    let (claim, servers) = (Claim::of(matches)?, &Servers::of(matches)?);
     let patience = args::patience_of(matches);
     let mut signals = Signals::watch()?;
     let warden = WardenMeanwhile::start(servers)?;
@@ -364,18 +368,18 @@ fn wait_for(
 ) -> Result<Had, Fail> {
     let end = match patience {
         Patience::None => Some(Duration::ZERO),
-        Patience::For(wait) => Some(monotonic().saturating_add(wait)),
+        Patience::For(wait) => Some(uptime().saturating_add(wait)),
         Patience::Forever => None,
     };
-    let is_over = || end.is_some_and(|end| monotonic() >= end);
+    let is_over = || end.is_some_and(|end| uptime() >= end);
     let (claim, client, mut ranges) = open(servers, claim, warden)?;
     loop {
-        let wait = end.map_or(Duration::MAX, |end| end.saturating_sub(monotonic()));
-        let mut asked_at = monotonic();
+        let wait = end.map_or(Duration::MAX, |end| end.saturating_sub(uptime()));
+        let mut asked_at = uptime();
         let mut locked = ranges.lock(claim.mode, claim.start, claim.len, wait);
-        if locked.is_ok() && monotonic().saturating_sub(asked_at) > claim.ttl / 3 {
+        if locked.is_ok() && uptime().saturating_sub(asked_at) > claim.ttl / 3 {
             // Nobody here knows how old that answer is.
-            asked_at = monotonic();
+            asked_at = uptime();
             locked = match claim.is_held(&client, &mut ranges) {
                 Ok(true) => Ok(()),
                 Ok(false) => continue, // nothing has run yet
@@ -393,23 +397,23 @@ fn wait_for(
             }
             Err(Error::Busy { .. }) if !is_over() => {}
             Err(Error::Busy { .. }) => return Err(not_had(&client, &claim, patience)),
-            Err(error) if is_kept_for_others(&error) && is_over() => {
+            Err(error) if waiting::is_kept_for_others(&error) && is_over() => {
                 return Err(not_had(&client, &claim, patience));
             }
             Err(error) if let Some(Reason::Grace(left)) = error.reason() => {
                 // The server answers, so the connection stays.
                 let left = left.unwrap_or(GRACE_PAUSE_MAX).max(TRY_AGAIN_AFTER);
-                let patience = end.map_or(Duration::MAX, |end| end.saturating_sub(monotonic()));
+                let patience = end.map_or(Duration::MAX, |end| end.saturating_sub(uptime()));
                 pause(left.min(GRACE_PAUSE_MAX).min(patience));
             }
-            Err(error) if is_passing(&error) && !is_over() => loop {
+            Err(error) if waiting::is_passing(&error) && !is_over() => loop {
                 pause(TRY_AGAIN_AFTER);
                 match claim.ranges(&client) {
                     Ok(new) => {
                         ranges = new;
                         break;
                     }
-                    Err(error) if is_passing(&error) && !is_over() => {}
+                    Err(error) if waiting::is_passing(&error) && !is_over() => {}
                     Err(error) => return Err(fail(error)),
                 }
             },
@@ -437,17 +441,6 @@ fn open(servers: &Servers, claim: Claim, warden: &Warden) -> Result<(Claim, Clie
     }
 }
 
-/// What may be over when one asks again: a connection that broke, a server that stops, starts or fails over. To ask
-/// again for bytes that are held changes nothing, so a lost answer is no harm.
-pub(crate) fn is_passing(error: &Error) -> bool {
-    waiting::has_done_nothing(error) || matches!(error, Error::Unknown { .. })
-}
-
-/// The bytes are kept for clients that held them before a restart.
-pub(crate) fn is_kept_for_others(error: &Error) -> bool {
-    matches!(error, Error::Refused(it) if matches!(it.reason(), Reason::Grace(_)))
-}
-
 fn not_had(client: &Client, claim: &Claim, patience: Patience) -> Fail {
     let message = match patience {
         // Whoever asks to be told by the exit code alone is told so.
@@ -463,7 +456,7 @@ fn not_had(client: &Client, claim: &Claim, patience: Patience) -> Fail {
 
 /// There is no event that says when a server is back.
 fn pause(span: Duration) {
-    let _ = poll(&mut [], Some(&timespec(span)));
+    uptime::pause(span);
 }
 
 // ---- having them ----
@@ -510,7 +503,7 @@ impl Held {
         };
         let (claim, client) = (held.claim.clone(), held.client.clone());
         let (state, bell) = (Arc::clone(&held.state), Arc::clone(&held.bell));
-        task::spawn(move || {
+        spawn(move || {
             keep(&claim, &client, ranges, &state);
             locked(&state).is_lost = true;
             task::ring(&bell);
@@ -520,7 +513,7 @@ impl Held {
 
     /// Lets go of them. A server that does not answer is not waited for for long.
     fn release(self, ended: Ended) {
-        let left = locked(&self.state).until.saturating_sub(monotonic());
+        let left = locked(&self.state).until.saturating_sub(uptime());
         let patience = match ended {
             Ended::Lost | Ended::Outlived => RELEASE_LOST_WITHIN,
             _ => left.min(RELEASE_WITHIN),
@@ -529,7 +522,7 @@ impl Held {
         let ttl = super::duration::short(claim.ttl.as_secs_f64());
         let (sender, done) = channel();
         let release = move || _ = sender.send(claim.release(&client));
-        if task::spawn(release).is_err() {
+        if spawn(release).is_err() {
             return; // its time ends it
         }
         let why = match done.recv_timeout(patience) {
@@ -552,7 +545,7 @@ fn keep(claim: &Claim, client: &Client, ranges: Ranges, state: &Mutex<State>) {
     loop {
         let Some(theirs) = &mut ranges else {
             pause(TRY_AGAIN_AFTER.min(beat));
-            let asked_at = monotonic();
+            let asked_at = uptime();
             if let Ok(mut new) = claim.ranges(client) {
                 // Until they are had back, the server keeps them for no longer than it says.
                 if let Some(left) = new.reclaim_within() {
@@ -571,7 +564,7 @@ fn keep(claim: &Claim, client: &Client, ranges: Ranges, state: &Mutex<State>) {
         match theirs.lost(beat) {
             Ok(Some(_)) => return, // there is nothing else that this client could lose
             Ok(None) => {
-                let asked_at = monotonic();
+                let asked_at = uptime();
                 match confirm(claim, client, theirs, state, asked_at) {
                     Ok(true) => {}
                     Ok(false) => return,
@@ -604,7 +597,7 @@ impl Lock for Held {
         let state = locked(&self.state);
         match state.is_lost {
             true => Standing::Lost,
-            false => Standing::Held(Some(state.until.saturating_sub(monotonic()))),
+            false => Standing::Held(Some(state.until.saturating_sub(uptime()))),
         }
     }
 
@@ -617,7 +610,7 @@ impl Lock for Held {
     fn suspend(&mut self) {}
 
     fn resume(&mut self) -> Option<Standing> {
-        let asked_at = monotonic();
+        let asked_at = uptime();
         match self.claim.renew(&self.client) {
             Ok(Some(promise)) => {
                 let mut state = locked(&self.state);
@@ -656,7 +649,16 @@ mod tests {
     #[test]
     fn the_warden_is_told_all_of_it_in_one_word() {
         for (owner, mode) in [(&b""[..], Sharing::Shared), (b"\xff;x", Sharing::Exclusive)] {
-            let claim = Claim::new(b"a;b", owner, mode, (7, u64::MAX), TTL).expect("chance");
+            let claim = Claim {
+                id: b"latch/x".to_vec(),
+                secret: random().expect("chance"),
+                ttl: TTL,
+                resource: b"a;b".to_vec(),
+                owner: owner.to_vec(),
+                mode,
+                start: 7,
+                len: u64::MAX,
+            };
             let word = claim.word();
             assert!(!word.contains(' '), "{word}");
             assert_eq!(Claim::parse(&word, b"a;b").as_ref(), Some(&claim));

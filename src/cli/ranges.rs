@@ -16,11 +16,11 @@ use super::connect::{Servers, fail, nonsense};
 use super::duration::short;
 use super::exit::{Exit, Fail};
 use super::output::{Style, Table, escaped, json_text, quoted};
-use super::range_run::{self, Claim};
-use super::supervise::warden::monotonic;
 use super::table::Entry;
-use super::waiting;
-use crate::client::{Client, Sharing};
+use super::{sys, waiting};
+use crate::client::Client;
+use crate::escape;
+use crate::uptime::uptime;
 use crate::wire::client::Told;
 use crate::wire::verbs::Verb;
 
@@ -34,6 +34,16 @@ Examples:
   latch range lock db.sqlite 0 100 -- ./migrate.sh
   latch range lock -s -w 10 db.sqlite 0 0 -- ./read.sh
   LATCH_CLIENT_SECRET=x latch range lock --client gw/1 db.sqlite 0 100";
+
+const BREAK: &str = "\
+Without START and LEN all of the resource end, as after its file was deleted. Prints how
+many those were; exit code 1 says that there were none. The holders are not asked, and may
+go on working.
+
+Examples:
+  latch range break db.sqlite
+  latch range break db.sqlite 0 100
+  latch range break --client gw/1";
 
 /// How long a client is kept, if nobody says.
 const TTL: Duration = Duration::from_secs(60);
@@ -52,9 +62,9 @@ pub(crate) fn entries() -> Vec<Entry> {
         .args(which())
         .arg(args::command_behind_dashes())
         .after_help(LOCK);
-    let [client, secret, ttl, owner] = for_whom();
+    let [client, secret, adapter, ttl, owner] = for_whom();
     let ttl = ttl.requires("client");
-    let only_clients = [client, secret, ttl, owner];
+    let only_clients = [client, secret, adapter, ttl, owner];
     let unlock = Command::new("unlock")
         .about("Let go of bytes that a client has locked")
         .args(only_clients.clone())
@@ -69,16 +79,42 @@ pub(crate) fn entries() -> Vec<Entry> {
         .args(only_clients)
         .args(which())
         .after_help("Exit code 1 says that somebody is, and prints who.\n\nExample:\n  latch range test db.sqlite 0 100");
-    let [resource, ..] = which();
+    let [resource, start, len] = which();
+    let of_client = |help: &'static str| {
+        let arg = Arg::new("client").long("client").value_name("ID");
+        arg.value_parser(args::bytes()).help(help)
+    };
+    let owner = Arg::new("owner")
+        .long("owner")
+        .value_name("NAME")
+        .value_parser(args::bytes())
+        .help("What owners of this name hold, of all resources");
     let list = Command::new("list")
-        .about("List who holds bytes of a resource and who waits for some")
-        .arg(resource)
-        .after_help("Example:\n  latch range list db.sqlite");
+        .about("List who holds bytes of a resource and who waits for some, or what a client or an owner holds")
+        .override_usage("latch range list [OPTIONS] RESOURCE\n       latch range list [OPTIONS] --client ID [--owner NAME]\n       latch range list [OPTIONS] --owner NAME")
+        .arg(of_client("What this client holds, of all resources"))
+        .arg(owner)
+        .arg(
+            resource
+                .clone()
+                .required(false)
+                .required_unless_present_any(["client", "owner"])
+                .conflicts_with_all(["client", "owner"]),
+        )
+        .after_help("Examples:\n  latch range list db.sqlite\n  latch range list --client gw/1");
+    let break_ = Command::new("break")
+        .about("End the range locks of a resource or of a client, whoever holds them")
+        .override_usage("latch range break [OPTIONS] RESOURCE [START LEN]\n       latch range break [OPTIONS] --client ID")
+        .arg(of_client("All that this client holds, of all resources"))
+        .arg(resource.required(false).required_unless_present("client").conflicts_with("client"))
+        .arg(start.required(false).requires("LEN"))
+        .arg(len.required(false))
+        .after_help(BREAK);
     let range = Command::new("range")
         .about("Lock, unlock and look at bytes of a resource")
         .subcommand_required(true)
         .arg_required_else_help(true)
-        .subcommands([lock, unlock, test, list]);
+        .subcommands([lock, unlock, test, list, break_]);
     vec![Entry::new(range, run)]
 }
 
@@ -99,7 +135,7 @@ fn which() -> [Arg; 3] {
     ]
 }
 
-fn for_whom() -> [Arg; 4] {
+fn for_whom() -> [Arg; 5] {
     [
         Arg::new("client")
             .long("client")
@@ -111,6 +147,13 @@ fn for_whom() -> [Arg; 4] {
             .value_parser(clap::value_parser!(PathBuf))
             .requires("client")
             .help("A file with its secret [env: LATCH_CLIENT_SECRET]"),
+        Arg::new("adapter")
+            .long("adapter")
+            .value_name("NAME")
+            .requires("client")
+            .help(
+                "The adapter that the client is one of, such as nfs; the server may limit how many",
+            ),
         Arg::new("ttl")
             .long("ttl")
             .value_name("TIME")
@@ -129,12 +172,18 @@ fn run(context: &Context, matches: &ArgMatches) -> Result<Exit, Fail> {
         Some(("lock", matches)) => lock(context, matches),
         Some(("unlock", matches)) => unlock(matches),
         Some(("test", matches)) => test(context, matches),
-        Some(("list", matches)) => list(context, matches),
-        _ => Err(Fail::usage("latch range lock, unlock, test or list")),
+        Some(("list", matches)) => {
+            match (bytes_of(matches, "client"), bytes_of(matches, "owner")) {
+                (None, None) => list(context, matches),
+                (client, owner) => list_of(context, matches, client, owner),
+            }
+        }
+        Some(("break", matches)) => break_ranges(context, matches),
+        _ => Err(Fail::usage("latch range lock, unlock, test, list or break")),
     }
 }
 
-fn resource_of(matches: &ArgMatches) -> Result<&[u8], Fail> {
+pub(super) fn resource_of(matches: &ArgMatches) -> Result<&[u8], Fail> {
     let resource = bytes_of(matches, "RESOURCE");
     let resource = resource.ok_or_else(|| Fail::usage("which RESOURCE?"))?;
     args::check_key(resource)?;
@@ -184,7 +233,10 @@ fn client_of(matches: &ArgMatches) -> Result<Client, Fail> {
         },
     };
     let ttl = matches.get_one::<Duration>("ttl").copied().unwrap_or(TTL);
-    let builder = servers.builder().attach(id, ttl, secret.trim_ascii());
+    let mut builder = servers.builder().attach(id, ttl, secret.trim_ascii());
+    if let Some(adapter) = matches.get_one::<String>("adapter") {
+        builder = builder.adapter(adapter);
+    }
     builder.build().map_err(fail)
 }
 
@@ -193,21 +245,7 @@ fn lock(_: &Context, matches: &ArgMatches) -> Result<Exit, Fail> {
     match (command, matches.contains_id("client")) {
         (Some(command), false) => {
             let command: Vec<OsString> = command.cloned().collect();
-            let (resource, servers) = (resource_of(matches)?, Servers::of(matches)?);
-            let owner = bytes_of(matches, "owner").unwrap_or_default();
-            let mode = match args::is_shared(matches) {
-                true => Sharing::Shared,
-                false => Sharing::Exclusive,
-            };
-            let ttl = matches.get_one::<Duration>("ttl").copied();
-            let ttl = ttl.unwrap_or(range_run::TTL);
-            if ttl.is_zero() {
-                return Err(Fail::usage("--ttl 0 would be over at once: say 30s"));
-            }
-            let number = |name| matches.get_one::<u64>(name).copied().unwrap_or(0);
-            let bytes = (number("START"), number("LEN"));
-            let claim = Claim::new(resource, owner, mode, bytes, ttl)?;
-            range_run::lock_while(matches, &servers, claim, &command)
+            sys::lock_range_while(matches, &command)
         }
         (Some(_), true) => Err(Fail::usage(
             "--client locks beyond this command: leave out what stands behind --, or --client",
@@ -223,16 +261,16 @@ fn lock(_: &Context, matches: &ArgMatches) -> Result<Exit, Fail> {
 /// that are held changes nothing.
 fn lock_for_client(matches: &ArgMatches) -> Result<Exit, Fail> {
     let (client, resource) = (client_of(matches)?, resource_of(matches)?);
-    let began = monotonic();
+    let began = uptime();
     loop {
         let patience = match args::patience_of(matches) {
             Patience::For(wait) => {
-                Patience::For(began.saturating_add(wait).saturating_sub(monotonic()))
+                Patience::For(began.saturating_add(wait).saturating_sub(uptime()))
             }
             patience => patience,
         };
         let is_over = matches!(patience, Patience::None | Patience::For(Duration::ZERO));
-        let asked = waiting::ask(patience, range_run::is_passing, |wait| {
+        let asked = waiting::ask(patience, waiting::is_passing, |wait| {
             let fields = format!("{} {} {wait}", mode(matches), bytes(matches));
             client.ask_verb(Verb::RangeLock, resource, &with_owner(matches, &fields))
         });
@@ -244,7 +282,7 @@ fn lock_for_client(matches: &ArgMatches) -> Result<Exit, Fail> {
                 _ => return Err(nonsense()),
             },
             // The bytes are kept for another client, which may have them back.
-            Err(error) if range_run::is_kept_for_others(&error) => {
+            Err(error) if waiting::is_kept_for_others(&error) => {
                 return Ok(args::conflict_exit(matches));
             }
             Err(error) => return Err(fail(error)),
@@ -315,30 +353,122 @@ fn list(context: &Context, matches: &ArgMatches) -> Result<Exit, Fail> {
         return Err(nonsense());
     };
     if context.output.json {
-        context.output.line(&String::from_utf8_lossy(text))?;
+        context
+            .output
+            .line(&escape::json(&String::from_utf8_lossy(text)))?;
         return Ok(Exit::OK);
     }
     let document: Value = serde_json::from_slice(text).map_err(|_| nonsense())?;
-    let mut table = Table::new(&["", "MODE", "START", "LEN", "CLIENT", "OWNER", "FOR"]);
+    let mut table = Table::new(&["", "MODE", "START", "LEN", "CLIENT", "OWNER", "FOR", "LOCK"]);
     for (what, style) in [("locks", Style::Green), ("waiters", Style::Yellow)] {
         for it in document[what].as_array().into_iter().flatten() {
-            let text = |name: &str| escaped(it[name].as_str().unwrap_or("-").as_bytes());
             let first = match it["position"].as_u64() {
                 Some(position) => format!("waits {position}"),
-                None => "holds".to_owned(),
+                None => held(it).to_owned(),
             };
-            let since_s = it["since_ms"].as_f64().unwrap_or(0.0) / 1e3;
-            table.row([
-                (first, style),
-                (text("mode"), Style::Plain),
-                (it["start"].to_string(), Style::Plain),
-                (it["len"].to_string(), Style::Plain),
-                (text("client"), Style::Cyan),
-                (text("owner"), Style::Plain),
-                (short(since_s), Style::Plain),
-            ]);
+            let [mode, start, len, client, owner, since, id] = cells(it);
+            table.row([(first, style), mode, start, len, client, owner, since, id]);
         }
     }
     context.output.table(&table)?;
     Ok(Exit::OK)
+}
+
+/// How a range lock is told that is there.
+fn held(it: &Value) -> &'static str {
+    match it["pending"].as_bool() {
+        Some(true) => "pending",
+        _ => "holds",
+    }
+}
+
+/// The cells that all lists have.
+fn cells(it: &Value) -> [(String, Style); 7] {
+    let text = |name: &str| escaped(it[name].as_str().unwrap_or("-").as_bytes());
+    let since_s = it["since_ms"].as_f64().unwrap_or(0.0) / 1e3;
+    let id = it["id"].as_u64().map(|id| id.to_string());
+    [
+        (text("mode"), Style::Plain),
+        (it["start"].to_string(), Style::Plain),
+        (it["len"].to_string(), Style::Plain),
+        (text("client"), Style::Cyan),
+        (text("owner"), Style::Plain),
+        (short(since_s), Style::Plain),
+        (id.unwrap_or_else(|| "-".to_owned()), Style::Plain),
+    ]
+}
+
+/// What a client or an owner holds, from all servers.
+fn list_of(
+    context: &Context,
+    matches: &ArgMatches,
+    client: Option<&[u8]>,
+    owner: Option<&[u8]>,
+) -> Result<Exit, Fail> {
+    [client, owner]
+        .into_iter()
+        .flatten()
+        .try_for_each(args::check_key)?;
+    let mut locks = Vec::new();
+    let mut is_nonsense = false;
+    let asked = Servers::of(matches)?.client()?;
+    let listed = asked.ranges_of(client, owner, |page| {
+        let page: Value = serde_json::from_str(&page.json).unwrap_or_default();
+        match &page["locks"] {
+            Value::Array(page) => locks.extend_from_slice(page),
+            _ => is_nonsense = true,
+        }
+        page["next"].as_str().map(str::to_owned)
+    });
+    listed.map_err(fail)?;
+    if is_nonsense {
+        return Err(nonsense());
+    }
+    if context.output.json {
+        context.output.json(&json!({"locks": locks}))?;
+        return Ok(Exit::OK);
+    }
+    let mut table = Table::new(&[
+        "", "RESOURCE", "MODE", "START", "LEN", "CLIENT", "OWNER", "FOR", "LOCK",
+    ]);
+    for it in &locks {
+        let resource = escaped(it["resource"].as_str().unwrap_or("-").as_bytes());
+        let [mode, start, len, client, owner, since, id] = cells(it);
+        let first = (held(it).to_owned(), Style::Green);
+        let resource = (resource, Style::Plain);
+        table.row([first, resource, mode, start, len, client, owner, since, id]);
+    }
+    context.output.table(&table)?;
+    Ok(Exit::OK)
+}
+
+fn break_ranges(context: &Context, matches: &ArgMatches) -> Result<Exit, Fail> {
+    let client = bytes_of(matches, "client");
+    let name = match client {
+        Some(client) => client,
+        None => resource_of(matches)?,
+    };
+    args::check_key(name)?;
+    let servers = Servers::of(matches)?.client()?;
+    let number = |name| matches.get_one::<u64>(name).copied();
+    let ended = match client {
+        Some(client) => servers.break_ranges_of(client),
+        None => servers.break_ranges(name, number("START").zip(number("LEN"))),
+    };
+    let ended = ended.map_err(fail)?;
+    let what = if client.is_some() {
+        "client"
+    } else {
+        "resource"
+    };
+    match context.output.json {
+        true => context
+            .output
+            .json(&json!({what: json_text(name), "ended": ended}))?,
+        false => context.output.line(&ended.to_string())?,
+    }
+    Ok(match ended {
+        0 => Exit::CONFLICT,
+        _ => Exit::OK,
+    })
 }

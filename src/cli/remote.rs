@@ -11,7 +11,7 @@ use super::connect::Servers;
 use super::exit::Fail;
 use super::range_run::Claim;
 use super::supervise::warden::{self, Hold, Warden};
-use super::task;
+use super::sys::spawn;
 use crate::base::Token;
 use crate::client::Client;
 
@@ -28,7 +28,7 @@ impl WardenMeanwhile {
         let (warden, start) = Warden::new()?;
         let options = servers.options();
         let (sender, started) = channel();
-        task::spawn(move || {
+        spawn(move || {
             let _ = sender.send(start.start(&options, None));
         })?;
         Ok(Self {

@@ -12,23 +12,26 @@ use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use clap::{Arg, ArgMatches, Command};
+use clap::{ArgMatches, Command};
 use rustix::event::{EventfdFlags, eventfd};
 
 use super::args::{self, Patience};
-use super::connect::{Servers, fail, token_text};
+use super::connect::{Servers, fail, fail_of_lock, token_text};
 use super::exit::{Exit, Fail};
+use super::locks::{How, how_to_hold};
 use super::output::quoted;
 use super::remote::WardenMeanwhile;
 use super::supervise::signals::Signals;
-use super::supervise::warden::{Warden, monotonic};
+use super::supervise::task::{self, Unfinished};
+use super::supervise::warden::Warden;
 use super::supervise::{Ended, Job, Lock, Standing, supervise};
+use super::sys::spawn;
 use super::table::Entry;
-use super::task::{self, Unfinished};
 use super::waiting::{Place, Seen, WaitingLine, Watcher};
 use super::{Context, waiting};
 use crate::base::Token;
-use crate::client::{self, Client, Error, Guard};
+use crate::client::{Client, Error, Guard};
+use crate::uptime::uptime;
 
 const EXAMPLES: &str = "\
 The command has LATCH_KEY, LATCH_TOKEN and LATCH_FENCE in its environment; with
@@ -84,55 +87,6 @@ pub(crate) fn entries() -> Vec<Entry> {
         .arg(args::command_behind_dashes())
         .after_help(EXAMPLES);
     vec![Entry::new(command, run)]
-}
-
-/// `--semaphore` and `--elect`, which exclude `-s` and `-x`.
-pub(crate) fn how_to_hold() -> [Arg; 2] {
-    [
-        Arg::new("semaphore")
-            .long("semaphore")
-            .value_name("N")
-            .value_parser(clap::value_parser!(u32).range(1..))
-            .conflicts_with_all(["shared", "exclusive"])
-            .help("One of N places. All who use the key have to say the same N"),
-        args::flag("elect", "Lead: those who observe the key are told").conflicts_with_all([
-            "shared",
-            "exclusive",
-            "semaphore",
-        ]),
-    ]
-}
-
-/// How a key is held.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum How {
-    Alone,
-    OneOf(u32),
-    Read,
-    Write,
-    Lead,
-}
-
-impl How {
-    pub(crate) fn of(matches: &ArgMatches) -> Self {
-        match matches.get_one::<u32>("semaphore") {
-            Some(limit) => Self::OneOf(*limit),
-            None if matches.get_flag("elect") => Self::Lead,
-            None if matches.get_flag("shared") => Self::Read,
-            None if matches.get_flag("exclusive") => Self::Write,
-            None => Self::Alone,
-        }
-    }
-
-    pub(crate) fn lock(self, client: &Client, key: &[u8]) -> client::Lock {
-        match self {
-            Self::Alone => client.lock(key),
-            Self::OneOf(limit) => client.semaphore(key, limit),
-            Self::Read => client.read(key),
-            Self::Write => client.write(key),
-            Self::Lead => client.elect(key),
-        }
-    }
 }
 
 /// What is asked for.
@@ -293,7 +247,7 @@ fn acquire_all(
     let client = connect(servers)?;
     let end = match wanted.patience {
         Patience::None => Some(Duration::ZERO),
-        Patience::For(wait) => Some(monotonic().saturating_add(wait)),
+        Patience::For(wait) => Some(uptime().saturating_add(wait)),
         Patience::Forever => None,
     };
     loop {
@@ -302,7 +256,7 @@ fn acquire_all(
             return Ok((client, guards));
         };
         // Nothing has run yet, so there is nothing to be ended: they are asked for again while the wait lasts.
-        if end.is_some_and(|end| monotonic() >= end) {
+        if end.is_some_and(|end| uptime() >= end) {
             let key = quoted(lost.key());
             let message = format!("{key} was lost again while the others were waited for");
             return Err(Fail::new(Exit::CONFLICT, message));
@@ -328,7 +282,7 @@ fn acquire_each(
             key: key.clone(),
             name: client.name().to_owned(),
         };
-        let wait = end.map_or(Duration::MAX, |end| end.saturating_sub(monotonic()));
+        let wait = end.map_or(Duration::MAX, |end| end.saturating_sub(uptime()));
         let mut lock = wanted.how.lock(client, &key).wait(wait);
         if let Some(lease) = wanted.lease {
             lock = lock.lease(lease);
@@ -368,7 +322,7 @@ fn not_had(error: Error, client: &Client, key: &[u8], patience: Patience) -> Fai
             let who = who.unwrap_or_else(|| "held by somebody else".to_owned());
             Fail::new(Exit::CONFLICT, format!("{name} is {who}: the wait is over"))
         }
-        _ => fail(error),
+        _ => fail_of_lock(error),
     }
 }
 
@@ -475,12 +429,12 @@ impl Locks {
                 let _ = sender.send((key, guard.release()));
             }
         };
-        if task::spawn(release).is_err() {
+        if spawn(release).is_err() {
             return; // the lease ends it
         }
-        let end = monotonic().saturating_add(patience);
+        let end = uptime().saturating_add(patience);
         loop {
-            let why = match done.recv_timeout(end.saturating_sub(monotonic())) {
+            let why = match done.recv_timeout(end.saturating_sub(uptime())) {
                 Ok((key, Err(error @ (Error::Down { .. } | Error::Unknown { .. })))) => {
                     format!("{key}: {error}")
                 }

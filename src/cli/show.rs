@@ -9,9 +9,10 @@ use super::connect::{Servers, fail, nonsense};
 use super::duration::short;
 use super::exit::{Exit, Fail};
 use super::output::{Style, Table, escaped, quoted};
-use super::supervise::warden::monotonic;
 use super::table::Entry;
 use crate::client::Client;
+use crate::escape;
+use crate::uptime::uptime;
 use crate::wire::client::Told;
 use crate::wire::command;
 use crate::wire::verbs::Verb;
@@ -338,7 +339,7 @@ fn who_has(context: &Context, matches: &ArgMatches) -> Result<Exit, Fail> {
         _ => Exit::OK,
     };
     if context.output.json {
-        context.output.line(&who.json)?;
+        context.output.line(&escape::json(&who.json))?;
         return Ok(exit);
     }
     if exit == Exit::CONFLICT {
@@ -432,9 +433,9 @@ fn ping_all(context: &Context, matches: &ArgMatches) -> Result<Exit, Fail> {
                 .map_err(fail)
         };
         ping()?; // connects
-        let start = monotonic();
+        let start = uptime();
         ping()?;
-        let ms = monotonic().saturating_sub(start).as_secs_f64() * 1e3;
+        let ms = uptime().saturating_sub(start).as_secs_f64() * 1e3;
         match context.output.json {
             true => answers.push(json!({"server": server, "ms": ms})),
             false => {

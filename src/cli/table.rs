@@ -6,7 +6,7 @@ use clap::{Arg, ArgAction, ArgMatches, Command};
 
 use super::args;
 use super::exit::{Exit, Fail};
-use super::{Context, data, documents, events, file, locks, ranges, run, show, top};
+use super::{Context, data, documents, events, locks, ranges, show, sys};
 
 /// One command.
 pub(crate) struct Entry {
@@ -26,11 +26,10 @@ impl Entry {
 /// Every command, in the order of the help.
 pub(crate) fn entries() -> Vec<Entry> {
     let groups = [
-        run::entries,
-        file::entries,
+        sys::entries_first,
         locks::entries,
         show::entries,
-        top::entries,
+        sys::entries_screen,
         events::entries,
         data::entries,
         ranges::entries,

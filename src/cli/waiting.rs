@@ -12,9 +12,9 @@ use super::connect::fail;
 use super::duration::short;
 use super::exit::{Exit, Fail};
 use super::output::{cut, escaped, quoted};
-use super::supervise::warden::{monotonic, timespec};
-use super::task;
+use super::sys::{self, spawn};
 use crate::client::{Error, Reason, Reply, Who};
+use crate::uptime;
 
 /// How long we wait before we say so: what is had at once flickers otherwise.
 const SAID_AFTER: Duration = Duration::from_millis(150);
@@ -36,7 +36,7 @@ pub(crate) struct WaitingLine {
 impl WaitingLine {
     pub(crate) fn new() -> Self {
         Self {
-            since: monotonic(),
+            since: uptime::uptime(),
             terminal: io::stderr().is_terminal(),
             shown: false,
         }
@@ -51,14 +51,11 @@ impl WaitingLine {
             self.clear();
             return None;
         }
-        let waited = monotonic().saturating_sub(self.since);
+        let waited = uptime::uptime().saturating_sub(self.since);
         if waited < SAID_AFTER {
             return Some(SAID_AFTER.saturating_sub(waited));
         }
-        let columns = match rustix::termios::tcgetwinsize(io::stderr()) {
-            Ok(size) if size.ws_col > 0 => usize::from(size.ws_col),
-            _ => 80, // it does not say
-        };
+        let columns = sys::columns().unwrap_or(80);
         let since = short(waited.as_secs_f64());
         let text = cut(&format!("{} ({since})", text()), columns.saturating_sub(1));
         // At once, so that nobody sees half of it.
@@ -124,7 +121,7 @@ impl Watcher {
         if let Some(look) = self.look.take() {
             let found = Arc::clone(&self.found);
             // If there is no thread to be had, the line says a little less.
-            let _ = task::spawn(move || watch(look, &found));
+            let _ = spawn(move || watch(look, &found));
         }
         let plain = &self.plain;
         match &*locked(&self.found) {
@@ -151,7 +148,7 @@ fn watch(mut look: Look, found: &Mutex<Option<Seen>>) {
         if seen.is_some() {
             *locked(found) = seen;
         }
-        let _ = rustix::event::poll(&mut [], Some(&timespec(pause)));
+        uptime::pause(pause);
     }
 }
 
@@ -167,10 +164,10 @@ pub(crate) fn ask(
 ) -> Result<Reply, Error> {
     let end = match patience {
         Patience::None => Some(Duration::ZERO),
-        Patience::For(wait) => Some(monotonic().saturating_add(wait)),
+        Patience::For(wait) => Some(uptime::uptime().saturating_add(wait)),
         Patience::Forever => None,
     };
-    let left = || end.map(|end| end.saturating_sub(monotonic()));
+    let left = || end.map(|end| end.saturating_sub(uptime::uptime()));
     let mut is_first = true;
     loop {
         let wait = left().map_or_else(
@@ -181,11 +178,22 @@ pub(crate) fn ask(
             Err(error @ Error::Down { .. }) if is_first => return Err(error),
             Err(error) if passes(&error) && left() != Some(Duration::ZERO) => {
                 is_first = false;
-                let _ = rustix::event::poll(&mut [], Some(&timespec(ASK_AGAIN_AFTER)));
+                uptime::pause(ASK_AGAIN_AFTER);
             }
             result => return result,
         }
     }
+}
+
+/// What may be over when one asks again: a connection that broke, a server that stops, starts or fails over. To ask
+/// again for bytes that are held changes nothing, so a lost answer is no harm.
+pub(crate) fn is_passing(error: &Error) -> bool {
+    has_done_nothing(error) || matches!(error, Error::Unknown { .. })
+}
+
+/// The bytes are kept for clients that held them before a restart.
+pub(crate) fn is_kept_for_others(error: &Error) -> bool {
+    matches!(error, Error::Refused(it) if matches!(it.reason(), Reason::Grace(_)))
 }
 
 /// Whether a request that failed so has surely done nothing, and may succeed later: the server is not there, stops, or
@@ -270,7 +278,7 @@ mod tests {
         who.waiter_count = 4;
         assert_eq!(
             told(&place, &who),
-            "'nightly' is held by alice\\x1b[2J for 3m07s; you are next"
+            "'nightly' is held by alice\\u{1b}[2J for 3m07s; you are next"
         );
         who.waiters[0].position = 3;
         who.holder_count = 3;

@@ -14,7 +14,7 @@ use std::time::Duration;
 use super::clock;
 use super::error::Lost;
 use super::locked;
-use super::poller::Poller;
+use super::sys::Poller;
 use crate::base::Nanos;
 
 /// How long a callback may take before the next one is called beside it.

@@ -6,23 +6,14 @@
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::time::Duration;
 
-use rustix::event::{Timespec, poll};
-use rustix::time::{ClockId, clock_gettime};
+use rustix::event::Timespec;
 
 use crate::base::{Millis, Nanos};
-
-#[cfg(target_os = "linux")]
-const CLOCK: ClockId = ClockId::Boottime;
-#[cfg(not(target_os = "linux"))]
-const CLOCK: ClockId = ClockId::Monotonic;
+use crate::uptime;
 
 /// What time it is.
-#[expect(clippy::disallowed_methods, reason = "the one clock of the client")]
 pub(super) fn now() -> Nanos {
-    let time = clock_gettime(CLOCK);
-    let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
-    let nanos = u64::try_from(time.tv_nsec).unwrap_or(0);
-    Nanos(seconds.saturating_mul(1_000_000_000).saturating_add(nanos))
+    Nanos(nanos(uptime::uptime()))
 }
 
 /// A span from now on.
@@ -62,7 +53,7 @@ pub(super) fn duration(span: Millis) -> Duration {
 pub(super) fn timespec(span: Duration) -> Timespec {
     Timespec {
         tv_sec: i64::try_from(span.as_secs()).unwrap_or(i64::MAX),
-        tv_nsec: span.subsec_nanos().into(),
+        tv_nsec: span.subsec_nanos() as _, // i64 or, on Windows, i32
     }
 }
 
@@ -74,7 +65,7 @@ pub(super) fn pause(span: Duration) {
         if left.is_zero() {
             return;
         }
-        let _ = poll(&mut [], Some(&timespec(left))); // a signal ends it early
+        uptime::pause(left);
     }
 }
 

@@ -8,8 +8,9 @@
 
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind, Read, Write};
-use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
+
+use rustix::fd::{AsFd, BorrowedFd};
 
 use super::address::{Server, Spot};
 use super::clock;

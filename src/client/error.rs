@@ -189,7 +189,9 @@ impl Refusal {
             "error_draining" => Reason::Draining,
             "error_deadlock" => Reason::Deadlock,
             "error_max_locks" | "error_max_waiters" | "error_max_keys" | "error_list_full"
-            | "error_limit" | "error_memory" | "error_storage" => Reason::Full,
+            | "error_limit" | "error_max_clients" | "error_memory" | "error_storage" => {
+                Reason::Full
+            }
             "error_type_mismatch"
             | "error_limit_mismatch"
             | "error_barrier_count_mismatch"
@@ -253,6 +255,7 @@ impl fmt::Display for Refusal {
             "error_max_waiters" => "as many wait for it as may (--max-waiters)",
             "error_max_keys" => "the server has as many entries as it may (--max-keys)",
             "error_list_full" => "the list is as long as it may be (--max-list-length)",
+            "error_max_clients" => "its adapter has as many clients as it may (--max-clients)",
             "error_limit" => "a limit of the server is reached",
             "error_memory" => "the server has no memory for more (--max-memory)",
             "error_storage" => "the disk of the server is full",
@@ -340,5 +343,5 @@ impl From<Unspellable> for Error {
 
 /// A key as people read it: it may be any bytes.
 pub(super) fn shown(key: &[u8]) -> String {
-    String::from_utf8_lossy(key).escape_debug().to_string()
+    crate::escape::bytes(key)
 }

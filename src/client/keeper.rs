@@ -1,7 +1,7 @@
 //! The one thread that renews: it keeps the connections of all that is held, asks for every lease again
 //! at a third of it, and hears at once what the server has to say.
 //!
-//! It starts with the first guard and waits in `epoll`. Nothing in it blocks, and no connection is heard for
+//! It starts with the first guard and waits in a `Poller`. Nothing in it blocks, and no connection is heard for
 //! long at a time, so a server that hangs or never stops talking takes no time from the renewals of
 //! another. Where renewals are rare it asks in between whether the server is still there. The rules for a connection that breaks are in
 //! `docs/client.md`: what hung on it is in doubt until a new connection has shown whether the server was
@@ -25,9 +25,9 @@ use super::hold::{Hold, Standing};
 use super::locked;
 use super::look::{Lookout, Seen};
 use super::options::Options;
-use super::poller::Poller;
 use super::renewal::{ask_for_key, check, release_command, renew, renewal_time};
 use super::rotation::{Life, Rotation, resolve_again};
+use super::sys::Poller;
 use crate::base::Nanos;
 use crate::engine::types::{Change, Mode};
 use crate::wire::client::{Line, News, Told, push_request};
@@ -227,7 +227,6 @@ impl Keeper {
     }
 
     fn run(&self, poller: &Poller) {
-        let mut events = Vec::with_capacity(64);
         loop {
             let mut table = locked(&self.table);
             table.serve_due(&self.options);
@@ -238,12 +237,12 @@ impl Keeper {
             table.wakes_at = table.first_due().min(self.calls.help_at());
             let left = match table.wakes_at {
                 Nanos::NEVER => None,
-                due => Some(clock::timespec(clock::nap(due))),
+                due => Some(clock::nap(due)),
             };
             drop(table);
             // It is ours, and so are all pointers: only a bug is an error here, and then no renewal
             // comes any more. Every guard is lost when its time is over, by the clock alone.
-            let Ok(numbers) = poller.wait(&mut events, left.as_ref()) else {
+            let Ok(numbers) = poller.wait(left) else {
                 return;
             };
             self.calls.catch_up();

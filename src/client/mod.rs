@@ -18,7 +18,7 @@
 //!   leads, `look.rs` whether a silent one still does, `pool.rs` has the connections that nobody uses just now. The codec is
 //!   `wire::client`, the server's own.
 //! - `hold.rs` is what is held and until when, `keeper.rs` the thread that renews it, `renewal.rs` what it says, `rotation.rs` whom it asks when
-//!   a connection has broken, `poller.rs` what it waits in, `callbacks.rs` who is called when it is lost, `guard.rs` what a program has in its hands,
+//!   a connection has broken, `sys` what it waits in on each system, `callbacks.rs` who is called when it is lost, `guard.rs` what a program has in its hands,
 //!   `lock.rs` how it gets there, `place.rs` the same in two steps.
 //! - `data.rs`, `news.rs` and `ranges.rs` are everything else that servers have, `operate.rs` is for
 //!   operators, and `session.rs` a connection of one's own.
@@ -43,13 +43,13 @@ mod news;
 mod operate;
 mod options;
 mod place;
-mod poller;
 mod pool;
 mod ranges;
 mod renewal;
 mod rotation;
 mod session;
 mod stream;
+mod sys;
 #[cfg(feature = "tls")]
 mod tls;
 mod who;

@@ -3,7 +3,7 @@
 use super::error::Error;
 use super::{Client, Told};
 use crate::base::Fence;
-use crate::engine::types::{Attach, Span};
+use crate::engine::types::{Attach, RangeCursor, RangesOf, Span};
 use crate::wire::command::Command;
 
 /// A document of one server, as it wrote it.
@@ -104,6 +104,54 @@ impl Client {
         let resource = resource.as_ref();
         let span = bytes.map(|(start, len)| Span { start, len });
         self.count(resource, &Command::BreakRanges { resource, span })
+    }
+
+    /// Ends all range locks of a client, of all resources. The client is named as in lists: by its id, or `#`
+    /// and the number of a connection. Returns how many those were.
+    ///
+    /// # Errors
+    /// [`Refused`](Error::Refused) if this client may not.
+    pub fn break_ranges_of(&self, client: impl AsRef<[u8]>) -> Result<u64, Error> {
+        let client = client.as_ref();
+        let mut ended = 0;
+        for shard in 0..self.inner.options.clusters.len() {
+            let reply = self.ask_server(shard, &Command::BreakRangesOf { client })?;
+            match reply.told() {
+                Told::Number(count) => ended += u64::try_from(count).unwrap_or(0),
+                _ => return Err(self.inner.garbage(shard, &reply)),
+            }
+        }
+        Ok(ended)
+    }
+
+    /// The range locks of a client, of all owners of this name, or of that owner of the client, page by page.
+    /// `each` is given a page and returns what it says under `next`.
+    ///
+    /// # Errors
+    /// If a server cannot be asked, or [`Refused`](Error::Refused) if this client may not.
+    pub fn ranges_of(
+        &self,
+        client: Option<&[u8]>,
+        owner: Option<&[u8]>,
+        mut each: impl FnMut(Document) -> Option<String>,
+    ) -> Result<(), Error> {
+        let of = RangesOf { client, owner };
+        for (shard, server) in self.inner.options.clusters.iter().enumerate() {
+            let mut after = Some(RangeCursor::default());
+            while let Some(cursor) = after {
+                let command = Command::RangeListOf { of, after: cursor };
+                let reply = self.ask_server(shard, &command)?;
+                let Told::Json(json) = reply.told() else {
+                    return Err(self.inner.garbage(shard, &reply));
+                };
+                let next = each(Document {
+                    server: server.to_string(),
+                    json: String::from_utf8_lossy(json).into_owned(),
+                });
+                after = next.and_then(|it| RangeCursor::parse(it.as_bytes()));
+            }
+        }
+        Ok(())
     }
 
     fn count(&self, key: &[u8], command: &Command<'_>) -> Result<u64, Error> {

@@ -77,6 +77,7 @@ struct Identity {
     id: String,
     ttl: Duration,
     secret: Vec<u8>,
+    adapter: Option<String>,
 }
 
 impl Builder {
@@ -148,7 +149,18 @@ impl Builder {
             id: id.into(),
             ttl,
             secret: secret.into(),
+            adapter: None,
         });
+        self
+    }
+
+    /// The adapter that the [attached](Self::attach) client is one of, such as `nfs`: the server may allow
+    /// each adapter so many clients. Without it the adapter is what stands in the id before the first `/`,
+    /// or `line`. Has no effect before `attach`.
+    pub fn adapter(mut self, adapter: impl Into<String>) -> Self {
+        if let Some(identity) = &mut self.attach {
+            identity.adapter = Some(adapter.into());
+        }
         self
     }
 
@@ -306,6 +318,7 @@ impl Options {
             id: &identity.id,
             ttl: clock::millis(identity.ttl),
             secret: Secret(&identity.secret),
+            adapter: identity.adapter.as_deref(),
         })
     }
 

@@ -4,16 +4,16 @@
 
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, poll};
+use rustix::fd::{AsFd, BorrowedFd};
 use rustix::io::Errno;
-use rustix::net::{self, AddressFamily, SocketAddrUnix, SocketFlags, SocketType, sockopt};
+use rustix::net::{self, AddressFamily, sockopt};
 
 use super::address::Spot;
 use super::clock;
+use super::sys::{self, UnixStream};
 use crate::base::Nanos;
 
 /// A connection that is silent for so long is asked whether it is still there, so often, and so
@@ -39,15 +39,13 @@ pub(super) enum Stream {
 impl Stream {
     /// Begins to connect, and does not wait for it.
     pub(super) fn open(spot: &Spot) -> io::Result<Self> {
-        let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
-        let open = |family| net::socket_with(family, SocketType::STREAM, flags, None);
         match spot {
             Spot::Net(address) => {
                 let family = match address.is_ipv4() {
                     true => AddressFamily::INET,
                     false => AddressFamily::INET6,
                 };
-                let socket = open(family)?;
+                let socket = sys::open_tcp(family)?;
                 sockopt::set_tcp_nodelay(&socket, true)?;
                 sockopt::set_socket_keepalive(&socket, true)?;
                 sockopt::set_tcp_keepidle(&socket, KEEPALIVE_IDLE)?;
@@ -55,14 +53,10 @@ impl Stream {
                 sockopt::set_tcp_keepcnt(&socket, KEEPALIVE_TIMES)?;
                 #[cfg(target_os = "linux")]
                 sockopt::set_tcp_user_timeout(&socket, UNSENT_MS_MAX)?;
-                begin(net::connect(&socket, address))?;
-                Ok(Self::Tcp(socket.into()))
+                sys::begin(net::connect(&socket, address))?;
+                Ok(Self::Tcp(socket))
             }
-            Spot::Unix(path) => {
-                let socket: OwnedFd = open(AddressFamily::UNIX)?;
-                begin(net::connect(&socket, &SocketAddrUnix::new(path)?))?;
-                Ok(Self::Unix(socket.into()))
-            }
+            Spot::Unix(path) => Ok(Self::Unix(sys::open_unix(path)?)),
         }
     }
 
@@ -121,26 +115,21 @@ impl Stream {
 }
 
 /// Waits until one of these has something to read, but no longer than to the deadline.
-pub(super) fn wait_for_any<T: AsFd>(of: &[T], deadline: Nanos) -> io::Result<()> {
+pub(super) fn wait_for_any<T: AsFd>(of: &[&T], deadline: Nanos) -> io::Result<()> {
     loop {
         let left = clock::nap(deadline);
         if left.is_zero() {
             return Err(io::ErrorKind::TimedOut.into());
         }
-        let mut fds: Vec<_> = of.iter().map(|it| PollFd::new(it, PollFlags::IN)).collect();
+        let mut fds: Vec<_> = of
+            .iter()
+            .map(|it| PollFd::new(*it, PollFlags::IN))
+            .collect();
         match poll(&mut fds, Some(&clock::timespec(left))) {
             Ok(0) | Err(Errno::INTR) => {}
             Ok(_) => return Ok(()),
             Err(error) => return Err(error.into()),
         }
-    }
-}
-
-fn begin(result: rustix::io::Result<()>) -> io::Result<()> {
-    match result {
-        Ok(()) | Err(Errno::INPROGRESS) => Ok(()),
-        // A unix socket whose backlog is full: nobody tells when it is not.
-        Err(error) => Err(error.into()),
     }
 }
 

@@ -191,7 +191,7 @@ impl Stage {
             );
             self.note_seen(server);
             // In this order: the old server must be gone before this member can lead again.
-            self.keep_access(server);
+            self.keep_reloaded(server);
             *server = self.standby();
             self.leads = false;
             self.member.reload();
@@ -271,7 +271,7 @@ impl Stage {
             return Change::End;
         }
         self.note_seen(server);
-        self.keep_access(server);
+        self.keep_reloaded(server);
         *server = self.standby(); // the old one must be gone before this member can lead again
         // If etcd was too slow for a farewell it may not be so yet; what is under way still is guarded.
         self.member.tenancy.change(|standing, _| standing.fence());
@@ -296,10 +296,11 @@ impl Stage {
         Change::Failed(why)
     }
 
-    /// The tokens may have been read again since the start. Those that count now count for the next
-    /// server, too.
-    fn keep_access<T: Transport>(&mut self, server: &Server<T, Seat>) {
+    /// Tokens and shares may have been read again since the start. Those that count now count for the
+    /// next server, too.
+    fn keep_reloaded<T: Transport>(&mut self, server: &Server<T, Seat>) {
         self.scene.settings.access = server.access().clone();
+        self.scene.settings.shares = server.shares().to_vec();
     }
 
     /// A server that tells where to go.
@@ -361,7 +362,7 @@ impl Stage {
         lead: Lead,
         may_have_lost: bool,
     ) -> io::Result<Server<T, Seat>> {
-        self.keep_access(before);
+        self.keep_reloaded(before);
         let epoch = lead.position.epoch;
         let mut engine = self.replica.take();
         engine.set_epoch(epoch);

@@ -27,6 +27,8 @@ fn config(contents: &str, line: &str, env: &[(&str, &str)]) -> Config {
         // Where the settings came from is not what is compared.
         Ok(Outcome::Run(config)) => Config {
             config_file: None,
+            config_file_has_token: false,
+            shares_are_in_file: false,
             ..config
         },
         other => panic!("{contents} {line} {env:?}: {other:?}"),
@@ -94,6 +96,23 @@ fn every_option_of_the_table_is_a_key_and_the_weakest_source() {
         }
         let line = format!("--{flag}={good}");
         assert_eq!(config(&weaker, &line, &[]), by_flag, "{line}");
+    }
+}
+
+#[test]
+fn config_file_holds_the_token_only_if_that_token_counts() {
+    let token = "auth-token = \"in-the-file\"";
+    for (contents, line, env, has_token) in [
+        (token, "", &[][..], true),
+        (token, "--auth-token=stronger", &[], false),
+        (token, "", &[("LATCHD_AUTH_TOKEN", "stronger")], false),
+        ("", "--auth-token=stronger", &[], false),
+    ] {
+        let outcome = load_with(contents.as_bytes(), line, env).1;
+        let Ok(Outcome::Run(config)) = outcome else {
+            panic!("{contents} {line}: {outcome:?}");
+        };
+        assert_eq!(config.config_file_has_token, has_token, "{contents} {line}");
     }
 }
 

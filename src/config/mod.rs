@@ -28,12 +28,14 @@ use std::cmp::Reverse;
 use std::ffi::OsString;
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use log::LevelFilter;
 
 use crate::base::Millis;
+use crate::engine::ClientLimit;
 use crate::engine::GracePolicy;
+use crate::engine::types::Share;
 use crate::store::Durability;
 use crate::wire::answer::WireFence;
 pub use cluster::Cluster;
@@ -43,7 +45,7 @@ pub use exit::Exit;
 #[cfg(any(feature = "cluster", feature = "tls"))]
 pub(crate) use named_file::read_named_file;
 use row::{Row, Wrong};
-use table::{CONFIG, ROWS};
+use table::{CONFIG, ROWS, SHARE};
 pub use value::{HttpPort, MaxMemory, Secret, token_file};
 
 /// Everything an operator can decide, checked and ready for use.
@@ -67,6 +69,10 @@ pub struct Config {
     pub http_host_names: Vec<String>,
     /// `--metrics-open`: whether `/metrics` is shown to those who send no token.
     pub metrics_open: bool,
+    /// `--share`: parts of all names that have figures of their own.
+    pub shares: Vec<Share>,
+    /// Whether those in the configuration file count: they are read again when the daemon is told to.
+    pub shares_are_in_file: bool,
     /// `--get-secrets`: whether asking about a lock over HTTP tells what it takes to release it.
     pub get_secrets: bool,
     /// `--access-log`: whether every answer over HTTP is logged.
@@ -108,6 +114,8 @@ pub struct Config {
     pub max_subscriptions: Option<u32>,
     /// `--max-clients-per-adapter`: most attached clients of one adapter; `None` is no limit.
     pub max_clients_per_adapter: Option<u32>,
+    /// `--max-clients`: most attached clients of some adapters.
+    pub max_clients: Vec<ClientLimit>,
     /// `--max-range-locks-per-resource`: most range locks of one resource; `None` is no limit.
     pub max_range_locks_per_resource: Option<u32>,
     /// `--max-range-locks-per-client`: most range locks of one client; `None` is no limit.
@@ -133,12 +141,16 @@ pub struct Config {
     pub tls_key: Option<PathBuf>,
     /// `--tls-client-ca`: the file with the authorities whose certificates clients need.
     pub tls_client_ca: Option<PathBuf>,
+    /// `--auth-timeout`: how long a connection may take to show a token; never zero.
+    pub auth_timeout: Millis,
     /// `--tls-handshake-timeout`: how long a client may take to agree on keys; never zero.
     pub tls_handshake_timeout: Millis,
     /// `--auth-token` or `--auth-token-file`: what a client must say first; `None` lets all in.
     pub auth_token: Option<Secret>,
     /// Where that came from, if it was a file: it is read again when the daemon is told to.
     pub auth_token_file: Option<PathBuf>,
+    /// Whether the token itself is in the configuration file, which is a secret then.
+    pub config_file_has_token: bool,
     /// `--unix-admin-uid`: who needs none over a unix socket.
     pub unix_admin_uid: Option<u32>,
     /// `--cpu`: the core to stay on.
@@ -261,6 +273,11 @@ pub fn load(
     for one in &given {
         one.apply(&mut config)?;
     }
+    let is_in_file = |one: &Given| one.source == Source::File && one.row.flag == "auth-token";
+    config.config_file_has_token = given.iter().any(is_in_file);
+    let is_share_elsewhere = |one: &Given| one.source != Source::File && one.row.flag == SHARE;
+    config.shares_are_in_file =
+        config.config_file.is_some() && !given.iter().any(is_share_elsewhere);
     config.check_sockets()?;
     config.check_tls()?;
     let checked = config.cluster.check(config.data_dir.is_some());
@@ -274,6 +291,21 @@ pub fn load(
             ConfigError::usage(text.to_owned())
         }),
     }
+}
+
+/// Reads the shares of a configuration file again.
+///
+/// # Errors
+///
+/// If the file cannot be used, or its shares cannot.
+pub fn shares_in_file(path: &Path) -> Result<Vec<Share>, ConfigError> {
+    let entries = file::read("--config", &path.to_string_lossy())?;
+    let mut config = Config::BLANK;
+    let row = ROWS.iter().find(|row| row.flag == SHARE);
+    if let Some(given) = row.and_then(|row| Given::find(row, &[], &|_| None, &entries)) {
+        given.apply(&mut config)?;
+    }
+    Ok(config.shares)
 }
 
 /// Those of these environment variables that look like settings of latchd and are none. A typing
@@ -299,6 +331,8 @@ impl Config {
         http_unix_socket: None,
         http_host_names: Vec::new(),
         metrics_open: false,
+        shares: Vec::new(),
+        shares_are_in_file: false,
         get_secrets: false,
         access_log: false,
         data_dir: None,
@@ -319,6 +353,7 @@ impl Config {
         max_list_length: None,
         max_subscriptions: None,
         max_clients_per_adapter: None,
+        max_clients: Vec::new(),
         max_range_locks_per_resource: None,
         max_range_locks_per_client: None,
         max_range_locks: None,
@@ -331,9 +366,11 @@ impl Config {
         tls_cert: None,
         tls_key: None,
         tls_client_ca: None,
+        auth_timeout: Millis::ZERO,
         tls_handshake_timeout: Millis::ZERO,
         auth_token: None,
         auth_token_file: None,
+        config_file_has_token: false,
         unix_admin_uid: None,
         cpu: None,
         spin: false,

@@ -1,5 +1,7 @@
 //! Putting a value into the settings: where a row needs more than a field and a rule.
 
+use std::path::PathBuf;
+
 use super::row::Wrong;
 use super::{Config, value};
 
@@ -29,6 +31,18 @@ fn refuse_service_link(text: &str, service: &str) -> Result<(), Wrong> {
         "{text:?} is not a port but what Kubernetes sets for a service named {service}; \
          set enableServiceLinks: false for the pod, or rename the service"
     )))
+}
+
+/// The path of a unix socket. One that is too long can be read, but no socket can have it.
+pub(super) fn put_socket(place: &mut Option<PathBuf>, text: &str) -> Result<(), Wrong> {
+    put(place, value::path(text).map(Some))?;
+    let (bytes, most) = (text.len(), value::SOCKET_PATH_BYTES_MAX);
+    if bytes > most {
+        let why =
+            format!("{text:?} has {bytes} bytes, and the path of a socket at most {most} bytes");
+        return Err(Wrong::File(why));
+    }
+    Ok(())
 }
 
 pub(super) fn put_token(

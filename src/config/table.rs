@@ -6,7 +6,7 @@
 
 use log::LevelFilter;
 
-use super::put::{put, put_http_port, put_port, put_token, token_in_file};
+use super::put::{put, put_http_port, put_port, put_socket, put_token, token_in_file};
 use super::row::{Row, Takes, Wrong};
 use super::{GracePolicy, LogFormat, WireFence};
 use super::{cluster, value};
@@ -58,7 +58,7 @@ pub(super) const ROWS: &[Row] = &[
         group: LISTENING,
         rule: SOCKET_PATH,
         help: "Listen on this socket file too, besides TCP; about twice as fast.",
-        set: |c, text| put(&mut c.unix_socket, value::socket_path(text).map(Some)),
+        set: |c, text| put_socket(&mut c.unix_socket, text),
     },
     Row {
         flag: "unix-socket-mode",
@@ -93,7 +93,7 @@ pub(super) const ROWS: &[Row] = &[
         group: HTTP,
         rule: SOCKET_PATH,
         help: "Serve HTTP on this socket file too, with the permissions of --unix-socket-mode.",
-        set: |c, text| put(&mut c.http_unix_socket, value::socket_path(text).map(Some)),
+        set: |c, text| put_socket(&mut c.http_unix_socket, text),
     },
     Row {
         flag: "http-host-name",
@@ -119,6 +119,22 @@ pub(super) const ROWS: &[Row] = &[
         rule: SWITCH,
         help: "Show the figures at /metrics also to those who send no token.",
         set: |c, text| put(&mut c.metrics_open, value::switch(text)),
+    },
+    Row {
+        flag: SHARE,
+        value: "NAME=PREFIX",
+        takes: Takes::Words,
+        env: &["LATCHD_SHARE"],
+        default: "",
+        group: HTTP,
+        rule: "a share such as video=/srv/video/: a name of letters, digits, dots, dashes and \
+               underscores, then the prefix of its keys, without commas and control characters; or \
+               several with commas between them, at most 64, no prefix twice",
+        help: "A share with figures of its own at /metrics: keys of locks and resources with byte \
+               ranges that begin with this prefix. The longest prefix counts, and several prefixes can \
+               have one name. At most 64: give it again, or put commas between them. SIGHUP reads \
+               those in the configuration file again.",
+        set: |c, text| put(&mut c.shares, value::shares(text)),
     },
     Row {
         flag: "get-secrets",
@@ -311,7 +327,8 @@ pub(super) const ROWS: &[Row] = &[
         default: "0",
         group: LIMITS,
         rule: COUNT,
-        help: "Most connections at one time; 0 is no limit. One more is closed at once.",
+        help: "Most connections at one time; 0 is no limit. One more is closed at once, unless one \
+               that has not authenticated can make room.",
         set: |c, text| put(&mut c.max_connections, value::limit(text)),
     },
     Row {
@@ -382,9 +399,24 @@ pub(super) const ROWS: &[Row] = &[
         default: "10000",
         group: LIMITS,
         rule: COUNT,
-        help: "Most attached clients of one adapter, with a connection or without; 0 is no limit. \
-               One more is error_limit.",
+        help: "Most attached clients of one adapter that --max-clients does not name, with a \
+               connection or without; 0 is no limit. One more is error_limit.",
         set: |c, text| put(&mut c.max_clients_per_adapter, value::limit(text)),
+    },
+    Row {
+        flag: "max-clients",
+        value: "ADAPTER=COUNT",
+        takes: Takes::Words,
+        env: &["LATCHD_MAX_CLIENTS"],
+        default: "",
+        group: LIMITS,
+        rule: "an adapter with a count, such as nfs=500: a word of at most 32 letters, digits, dots, \
+               dashes and underscores, and a whole number from 0 to 4294967295; or several with \
+               commas between them, at most 64, no adapter twice",
+        help: "Most attached clients of this adapter, with a connection or without; 0 is none. One \
+               more is error_max_clients. Figures tell these adapters apart. Several: give it again, \
+               or put commas between them.",
+        set: |c, text| put(&mut c.max_clients, value::client_limits(text)),
     },
     Row {
         flag: "max-range-locks-per-resource",
@@ -561,6 +593,18 @@ pub(super) const ROWS: &[Row] = &[
         set: |c, text| put(&mut c.tls_client_ca, value::path(text).map(Some)),
     },
     Row {
+        flag: "auth-timeout",
+        value: "DURATION",
+        takes: Takes::Number,
+        env: &["LATCHD_AUTH_TIMEOUT", "LATCHD_AUTH_TIMEOUT_S"],
+        default: "5s",
+        group: SECURITY,
+        rule: SPAN_ABOVE_ZERO,
+        help: "Close a connection that has not shown a token so long after it came, if one is asked \
+               for. Above 0.",
+        set: |c, text| put(&mut c.auth_timeout, value::span_above_zero(text)),
+    },
+    Row {
         flag: "tls-handshake-timeout",
         value: "DURATION",
         takes: Takes::Number,
@@ -665,6 +709,9 @@ pub(super) const ROWS: &[Row] = &[
 /// The flag that names the configuration file: the only one that cannot stand in it.
 pub(super) const CONFIG: &str = "config";
 
+/// The flag that names shares: those in the file are read again when the daemon is told to.
+pub(super) const SHARE: &str = "share";
+
 const SETTINGS: &str = "Settings";
 const LISTENING: &str = "Listening";
 const HTTP: &str = "HTTP";
@@ -678,7 +725,7 @@ const PERFORMANCE: &str = "Performance";
 const LOGGING: &str = "Logging";
 
 const A_FILE: &str = "the path of a file";
-const SOCKET_PATH: &str = "the path of a socket file, 1 to 107 bytes";
+const SOCKET_PATH: &str = "the path of a socket file, not empty and without a zero byte";
 const SPAN: &str = "a duration such as 33, 33s or 100ms, at most 9223372036s";
 const SPAN_ABOVE_ZERO: &str = "a duration above 0 such as 33, 33s or 100ms, at most 9223372036s";
 const COUNT: &str = "a whole number from 0 to 4294967295, 0 for no limit";

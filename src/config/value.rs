@@ -11,10 +11,14 @@ use std::path::{Path, PathBuf};
 use super::named_file::read_named_file;
 use crate::access::{Access, FILE_BYTES_MAX, TOKEN_BYTES_MAX};
 use crate::base::Millis;
+use crate::engine::ClientLimit;
+use crate::engine::SHARES_MAX;
+use crate::engine::types::ADAPTER_CHARS_MAX;
+use crate::engine::types::Share;
 use crate::store::Durability;
 
 /// Longest socket path that fits Linux's `sockaddr_un` together with its closing zero.
-const SOCKET_PATH_BYTES_MAX: usize = 107;
+pub(super) const SOCKET_PATH_BYTES_MAX: usize = 107;
 
 /// Longest name that the domain name system knows.
 const HOST_NAME_BYTES_MAX: usize = 253;
@@ -105,6 +109,58 @@ pub(super) fn host_names(text: &str) -> Option<Vec<String>> {
     names.collect()
 }
 
+/// Longest name of a share, and longest prefix.
+const SHARE_BYTES_MAX: usize = 256;
+
+/// `NAME=PREFIX`, or several with commas between them.
+pub(super) fn shares(text: &str) -> Option<Vec<Share>> {
+    let is_part = |part: &str| (1..=SHARE_BYTES_MAX).contains(&part.len());
+    let mut shares: Vec<Share> = Vec::new();
+    for share in text.split(',') {
+        let (name, prefix) = share.split_once('=')?;
+        let is_good = is_part(name)
+            && is_label(name)
+            && is_part(prefix)
+            && !prefix.contains(char::is_control);
+        let is_there = |it: &Share| *it.prefix == *prefix.as_bytes();
+        if !is_good || shares.iter().any(is_there) || shares.len() == SHARES_MAX {
+            return None;
+        }
+        shares.push(Share {
+            name: name.into(),
+            prefix: prefix.as_bytes().into(),
+        });
+    }
+    Some(shares)
+}
+
+/// Most limits of adapters.
+const CLIENT_LIMITS_MAX: usize = 64;
+
+/// `ADAPTER=COUNT`, or several with commas between them.
+pub(super) fn client_limits(text: &str) -> Option<Vec<ClientLimit>> {
+    let mut limits: Vec<ClientLimit> = Vec::new();
+    for limit in text.split(',') {
+        let (adapter, clients) = limit.split_once('=')?;
+        let is_good = (1..=ADAPTER_CHARS_MAX).contains(&adapter.len()) && is_label(adapter);
+        let is_there = limits.iter().any(|it| *it.adapter == *adapter);
+        if !is_good || is_there || limits.len() == CLIENT_LIMITS_MAX {
+            return None;
+        }
+        limits.push(ClientLimit {
+            adapter: adapter.into(),
+            clients: u32::try_from(whole(clients)?).ok()?,
+        });
+    }
+    Some(limits)
+}
+
+/// Whether figures can have this in a label as it is.
+fn is_label(text: &str) -> bool {
+    let is_letter = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
+    text.bytes().all(is_letter)
+}
+
 /// How many there may be at most; 0 is no limit.
 pub(super) fn limit(text: &str) -> Option<Option<u32>> {
     let count = u32::try_from(whole(text)?).ok()?;
@@ -190,12 +246,6 @@ pub(super) fn host(text: &str) -> Option<IpAddr> {
         Some(inner) => inner.parse().ok().map(IpAddr::V6),
         None => text.parse().ok(),
     }
-}
-
-/// A path that a unix socket can have.
-pub(super) fn socket_path(text: &str) -> Option<PathBuf> {
-    let fits = (1..=SOCKET_PATH_BYTES_MAX).contains(&text.len()) && !text.contains('\0');
-    fits.then(|| text.into())
 }
 
 /// A path that a file can have.
@@ -374,6 +424,46 @@ mod tests {
     }
 
     #[test]
+    fn shares_are_names_with_prefixes() {
+        let share = |name: &str, prefix: &str| Share {
+            name: name.into(),
+            prefix: prefix.as_bytes().into(),
+        };
+        for (text, want) in [
+            ("video=/srv/v/", vec![share("video", "/srv/v/")]),
+            (
+                "a=x,a=y,b.2-_=x=y",
+                vec![share("a", "x"), share("a", "y"), share("b.2-_", "x=y")],
+            ),
+            ("a=größe 2", vec![share("a", "größe 2")]),
+        ] {
+            assert_eq!(shares(text).unwrap(), want, "{text}");
+        }
+        let most: Vec<String> = (0..SHARES_MAX).map(|it| format!("s{it}=p{it}")).collect();
+        let most = most.join(",");
+        assert_eq!(shares(&most).unwrap().len(), SHARES_MAX);
+        let long = "x".repeat(SHARE_BYTES_MAX + 1);
+        for bad in [
+            "",
+            "a",
+            "a=",
+            "=x",
+            "a b=x",
+            "a=x,",
+            "a=x, b=y",
+            "a=x,b=x",
+            "ä=x",
+            "a\"=x",
+            "a=x\n",
+            &format!("{most},one=more"),
+            &format!("{long}=x"),
+            &format!("a={long}"),
+        ] {
+            assert_eq!(shares(bad), None, "{bad}");
+        }
+    }
+
+    #[test]
     fn a_port_for_http_is_a_number_or_off() {
         assert_eq!(http_port("off"), Some(HttpPort::Off));
         assert_eq!(http_port("0"), Some(HttpPort::Asked(0)));
@@ -426,14 +516,6 @@ mod tests {
         ] {
             assert_eq!(mode(bad), None, "{bad}");
         }
-    }
-
-    #[test]
-    fn socket_paths_fit_the_kernel() {
-        assert!(socket_path(&"x".repeat(SOCKET_PATH_BYTES_MAX)).is_some());
-        assert!(socket_path(&"x".repeat(SOCKET_PATH_BYTES_MAX + 1)).is_none());
-        assert!(socket_path("").is_none());
-        assert!(socket_path("a\0b").is_none());
     }
 
     #[test]

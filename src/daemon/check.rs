@@ -8,12 +8,15 @@ use std::io::{self, ErrorKind};
 use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 
-use rustix::fs::{Access, access};
+use rustix::fs::{Access, Mode, OFlags, access, open, statfs};
+use rustix::io::Errno;
 
+use super::data_dir::cannot_open;
 use super::tls::TlsFiles;
-use super::{DaemonError, cluster, cluster_of, failed_to, pin, print};
+use super::{DaemonError, cluster, cluster_of, exposed, failed_to, pin, print};
 use crate::config::{Config, Exit};
-use crate::store::{self, Durability};
+use crate::net::check_lock_beside;
+use crate::store::{self, Durability, OpenError};
 
 /// What is looked at, besides what reading the settings has looked at already.
 const CHECKS: [Check; 6] = [core, tls, data_dir, member, sockets, log_file];
@@ -36,6 +39,9 @@ pub fn check_config(config: &Config, unknown_env: &[String]) -> Exit {
     }
     if config.data_dir.is_some() && config.durability == Durability::Async {
         eprintln!("warning: --durability async: a crash of the machine can lose the last 100 ms");
+    }
+    for warning in exposed::warnings(config, false) {
+        eprintln!("warning: {warning}");
     }
     let mut exit = Exit::Success;
     for error in CHECKS.iter().filter_map(|check| check(config).err()) {
@@ -70,39 +76,24 @@ fn data_dir(config: &Config) -> Result<(), DaemonError> {
     let Some(dir) = &config.data_dir else {
         return Ok(());
     };
-    let cannot = |exit, why: String, advice: &str| DaemonError {
-        attempt: format!(
-            "cannot use the data directory {} (--data-dir)",
-            dir.display()
-        ),
-        cause: io::Error::other(why),
-        advice: advice.to_owned(),
-        exit,
-    };
+    let not_usable = |error| cannot_open(dir, &OpenError::Directory(error));
     match fs::metadata(dir) {
         Ok(metadata) if !metadata.is_dir() => {
-            let why = "it is not a directory".to_owned();
-            return Err(cannot(Exit::Config, why, "choose another"));
+            Err(not_usable(io::Error::other("it is not a directory")))
         }
-        Ok(_) => may_write(dir)
-            .map_err(|error| cannot(Exit::Config, error.to_string(), "change its permissions"))?,
+        Ok(_) => {
+            may_write(dir).map_err(not_usable)?;
+            store::check(dir).map_err(|error| cannot_open(dir, &error))
+        }
         Err(error) if error.kind() == ErrorKind::NotFound => {
             // It would be made, with those above it that are missing.
-            let above = dir.ancestors().skip(1).map(or_here).find(|it| it.exists());
-            let may_make = above.map_or(Ok(()), |above| {
-                may_write(above).map_err(|error| format!("{}: {error}", above.display()))
-            });
-            let advice = "make it, or change the permissions above it";
-            return may_make.map_err(|why| cannot(Exit::Config, why, advice));
+            let is_there = |path: &&Path| fs::symlink_metadata(path).is_ok();
+            let above = dir.ancestors().map(or_here).find(is_there).unwrap_or(dir);
+            may_write(above).map_err(|error| {
+                not_usable(io::Error::other(format!("{}: {error}", above.display())))
+            })
         }
-        Err(error) => return Err(cannot(Exit::Config, error.to_string(), "")),
-    }
-    let advice = "restore a backup, or keep what is provably good with --repair";
-    match store::inspect(dir) {
-        Ok(found) => found.damage.map_or(Ok(()), |damage| {
-            Err(cannot(Exit::Storage, damage.to_string(), advice))
-        }),
-        Err(error) => Err(cannot(Exit::Storage, error.to_string(), "")),
+        Err(error) => Err(not_usable(error)),
     }
 }
 
@@ -128,6 +119,7 @@ fn sockets(config: &Config) -> Result<(), DaemonError> {
             Err(error) if error.kind() == ErrorKind::NotFound => may_write(directory_of(path)),
             Err(error) => Err(error),
         };
+        let found = found.and_then(|()| check_lock_beside(path));
         found.map_err(|cause| DaemonError {
             exit: Exit::Config,
             ..failed_to(&format!("listen on {} ({flag})", path.display()))(cause)
@@ -160,9 +152,27 @@ pub(super) fn cannot_open_log(path: &Path, cause: io::Error) -> DaemonError {
     }
 }
 
-/// Whether files can be made in this directory.
+/// Whether files can be made in this directory. It tries with a file that gets no name: root has
+/// permission also where no file can be made, such as `/proc`.
 fn may_write(dir: &Path) -> io::Result<()> {
-    Ok(access(dir, Access::WRITE_OK | Access::EXEC_OK)?)
+    /// What `statfs` calls FUSE. It need not say how large it is.
+    const FUSE: u32 = 0x6573_5546;
+    access(dir, Access::WRITE_OK | Access::EXEC_OK)?;
+    let flags = OFlags::TMPFILE | OFlags::WRONLY | OFlags::CLOEXEC;
+    match open(dir, flags, Mode::RUSR | Mode::WUSR) {
+        Ok(_) => Ok(()),
+        // The error for this comes with the first segment.
+        Err(Errno::NOSPC | Errno::DQUOT) => Ok(()),
+        // A file system without such files, as that of a network, or one without any.
+        Err(Errno::OPNOTSUPP | Errno::ISDIR) => {
+            let system = statfs(dir)?;
+            match system.f_blocks == 0 && system.f_type as u32 != FUSE {
+                true => Err(io::Error::other("no files can be made on its file system")),
+                false => Ok(()),
+            }
+        }
+        Err(error) => Err(error.into()),
+    }
 }
 
 fn directory_of(path: &Path) -> &Path {

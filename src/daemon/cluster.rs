@@ -19,6 +19,7 @@ use super::tls::TlsFiles;
 use super::{
     DaemonError, EarlyStop, SharedManager, Surroundings, address_of, cluster_of, failed_to,
     first_fence, listen, random, rules, serve_with, settings_of_daemon, tell_grace, wall_clock_us,
+    zero_ns,
 };
 use crate::base::Nanos;
 use crate::cluster::role::Terms;
@@ -96,6 +97,7 @@ pub(super) fn serve(
     let (sender, news) = sync_channel(NEWS_MAX);
     let rules = Rules {
         durable: true,
+        zero_ns: zero_ns(&clock),
         ..rules(config)
     };
     origin_works()?;

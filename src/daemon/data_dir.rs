@@ -198,7 +198,8 @@ fn report(notice: &Notice) {
     }
 }
 
-fn cannot_open(dir: &Path, error: &OpenError) -> DaemonError {
+/// The directory cannot be used; also what `--check-config` says.
+pub(super) fn cannot_open(dir: &Path, error: &OpenError) -> DaemonError {
     let (exit, advice) = match error {
         OpenError::InUse(_) => (
             Exit::DataInUse,

@@ -1,30 +1,24 @@
-//! What somebody who has just started the daemon can paste into another terminal, or open in a
-//! browser.
+//! The line of the start-up log to paste into another terminal, and the address for a browser.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-/// How to hold a lock from this machine, through `address`, where the daemon listens: with bash
-/// alone, for as long as its descriptor 3 is open. The token comes from a variable, because the log
-/// must not show it; there is no backslash, because JSON would double it.
+/// A command that holds a lock for ten seconds, from this machine, of the daemon that listens on
+/// `address`. `latch` reads the token from a variable, because the log must not show it.
 pub(super) fn try_it(address: SocketAddr, asks_for_token: bool) -> String {
-    let (condition, auth, answers) = if asks_for_token {
-        (
-            ", with the token in $TOKEN",
-            r#"echo auth >&3; echo _ >&3; echo "$TOKEN" >&3; "#,
-            2,
-        )
-    } else {
-        ("", "", 1)
+    let condition = match asks_for_token {
+        true => ", with the token in $LATCH_AUTH_TOKEN",
+        false => "",
     };
-    let (host, port) = (reachable(address.ip()), address.port());
+    let address = SocketAddr::new(reachable(address.ip()), address.port());
     format!(
-        "hold a lock from another terminal (bash{condition}): exec 3<>/dev/tcp/{host}/{port}; \
-         {auth}echo l >&3; echo demo >&3; echo 10 >&3; head -n {answers} <&3"
+        "hold a lock from another terminal (latch{condition}): \
+         latch --server {address} run demo -- sleep 10"
     )
 }
 
-/// The same through a port that speaks TLS: with OpenSSL, for as long as it runs. Whether the daemon is
-/// who it says is not checked here; a client has to.
+/// A command that holds a lock through a port that speaks TLS, for as long as OpenSSL runs.
+/// `latch` would need a name that the certificate is for, and shows no certificate of its own.
+/// OpenSSL does not check the certificate here.
 pub(super) fn try_it_encrypted(
     address: SocketAddr,
     asks_for_token: bool,
@@ -88,19 +82,19 @@ mod tests {
 
     #[test]
     fn the_command_reaches_the_daemon_from_this_machine() {
-        for (address, command) in [
-            ("127.0.0.1:6388", "/dev/tcp/127.0.0.1/6388"),
-            ("192.0.2.7:1", "/dev/tcp/192.0.2.7/1"),
-            ("0.0.0.0:6388", "/dev/tcp/127.0.0.1/6388"),
-            ("[::]:6388", "/dev/tcp/::1/6388"),
-            ("[::1]:6388", "/dev/tcp/::1/6388"),
-            ("[2001:db8::7]:6388", "/dev/tcp/2001:db8::7/6388"),
-            ("[::ffff:127.0.0.1]:6388", "/dev/tcp/127.0.0.1/6388"),
-            ("[::ffff:0.0.0.0]:6388", "/dev/tcp/127.0.0.1/6388"),
+        for (address, server) in [
+            ("127.0.0.1:6388", "127.0.0.1:6388"),
+            ("192.0.2.7:1", "192.0.2.7:1"),
+            ("0.0.0.0:6388", "127.0.0.1:6388"),
+            ("[::]:6388", "[::1]:6388"),
+            ("[::1]:6388", "[::1]:6388"),
+            ("[2001:db8::7]:6388", "[2001:db8::7]:6388"),
+            ("[::ffff:127.0.0.1]:6388", "127.0.0.1:6388"),
+            ("[::ffff:0.0.0.0]:6388", "127.0.0.1:6388"),
         ] {
             let hint = try_it(address.parse().unwrap(), false);
-            let (_, rest) = hint.split_once("exec 3<>").unwrap();
-            assert_eq!(rest.split(';').next(), Some(command), "{address}");
+            let (_, rest) = hint.split_once(" latch --server ").unwrap();
+            assert_eq!(rest.split(' ').next(), Some(server), "{address}");
         }
     }
 }

@@ -15,7 +15,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-use log::{error, info};
+use log::error;
 use rustix::fs::OFlags;
 
 use super::output::{Output, Way};
@@ -147,7 +147,10 @@ fn reopen(output: &mut Output, path: &Path) {
     match open(path) {
         Ok(file) => {
             output.go_to(Way::File(file));
-            info!("the log file {} was opened again", path.display());
+            output.say_first(format_args!(
+                "the log file {} was opened again",
+                path.display()
+            ));
         }
         Err(error) => error!(
             "cannot open the log file {} again (--log-file): {error}; \

@@ -3,11 +3,11 @@
 //! A record may carry fields, `debug!(key = "job", fence = 7; "lease ended")`: members of the
 //! object in JSON, ` key=job fence=7` after the message in text.
 //!
-//! Nothing a peer sends can end a line or move a terminal's cursor: control characters are escaped
-//! in both formats; and no value of a field can pass for another field. Level and format come from
-//! the settings; `RUST_LOG` is never read.
+//! Nothing a peer sends can end a line or move a terminal's cursor: unsafe characters are escaped
+//! in both formats, long texts are cut, and no value of a field can pass for another field. Other
+//! crates log nothing here: a peer could make them do so without limit, and latchd reports their
+//! errors itself. Level and format come from the settings; `RUST_LOG` is never read.
 
-use std::fmt::Write as _;
 use std::io::{self, Write as _};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -18,7 +18,14 @@ use log::{Level, LevelFilter, Record};
 use super::log_file::{self, Queue};
 use super::output::{LogOutput, Output, Way};
 use crate::config::{Config, LogFormat};
+use crate::escape::{self, is_unsafe};
 use crate::server::audit;
+use crate::wire::http::LOCK_NAME_BYTES_MAX;
+use crate::wire::json::push_str_escaped;
+
+/// Most bytes of a message and of each field, before they are escaped. The rest is cut off. The
+/// longest name of a lock fits with each of its bytes as `\xff`.
+const TEXT_BYTES_MAX: usize = 4 * LOCK_NAME_BYTES_MAX;
 
 /// What every JSON line has, whatever the fields of its record.
 const MEMBERS: [&str; 4] = ["ts", "level", "target", "msg"];
@@ -90,8 +97,7 @@ pub(super) fn init(config: &Config, to_journal: bool) -> io::Result<()> {
 fn filtered(level: LevelFilter) -> Builder {
     let mut builder = Builder::new();
     builder
-        // Other crates may report warnings and errors; their trace would drown ours.
-        .filter_level(level.min(LevelFilter::Warn))
+        .filter_level(LevelFilter::Off)
         .filter_module(env!("CARGO_CRATE_NAME"), level)
         .filter_module(audit::TARGET, LevelFilter::Info);
     builder
@@ -101,11 +107,11 @@ fn filtered(level: LevelFilter) -> Builder {
 #[must_use]
 pub fn line(format: LogFormat, since_1970: Duration, record: &Record<'_>) -> String {
     let (ts, level) = (timestamp(since_1970), record.level());
-    let message = record.args().to_string();
+    let message = cut(record.args().to_string());
     let mut line = match format {
-        LogFormat::Text => format!("{ts} {level:<5} {}", escaped(&message)),
+        LogFormat::Text => format!("{ts} {level:<5} {}", escape::text(&message)),
         LogFormat::Json => format!(
-            "{{\"ts\":\"{ts}\",\"level\":\"{level}\",\"target\":\"{}\",\"msg\":\"{}\"",
+            "{{\"ts\":\"{ts}\",\"level\":\"{level}\",\"target\":{},\"msg\":{}",
             json(record.target()),
             json(&message),
         ),
@@ -138,14 +144,14 @@ impl<'kvs> VisitSource<'kvs> for Fields<'_> {
         if MEMBERS.contains(&name.as_str()) || self.names.contains(&name) {
             return Ok(());
         }
-        let text = value.to_string();
+        let text = cut(value.to_string());
         let is_bare = value.to_i128().is_some()
             || value.to_bool().is_some()
             || value.to_f64().is_some_and(f64::is_finite); // JSON knows no others
         let written = match self.format {
-            LogFormat::Text => format!(" {}={}", escaped(&name), quoted_if_needed(&text)),
-            LogFormat::Json if is_bare => format!(",\"{}\":{text}", json(&name)),
-            LogFormat::Json => format!(",\"{}\":\"{}\"", json(&name), json(&text)),
+            LogFormat::Text => format!(" {}={}", escape::text(&name), quoted_if_needed(&text)),
+            LogFormat::Json if is_bare => format!(",{}:{text}", json(&name)),
+            LogFormat::Json => format!(",{}:{}", json(&name), json(&text)),
         };
         self.line.push_str(&written);
         self.names.push(name);
@@ -196,24 +202,13 @@ fn civil_from_days(days: u64) -> (u64, u64, u64) {
     (year, month, day)
 }
 
-/// Whether a character could end a line or make a terminal show something else than was logged:
-/// control characters, Unicode's line ends, and the marks that change the direction of writing.
-fn is_unsafe(c: char) -> bool {
-    c.is_control()
-        || matches!(c, '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
-}
-
-/// A text for people, with unsafe characters written as `\n`, `\u{1b}` and so on.
-fn escaped(message: &str) -> String {
-    let mut escaped = String::with_capacity(message.len());
-    for c in message.chars() {
-        if is_unsafe(c) {
-            escaped.extend(c.escape_default());
-        } else {
-            escaped.push(c);
-        }
+/// At most [`TEXT_BYTES_MAX`] bytes, with a mark where something was cut off.
+fn cut(mut text: String) -> String {
+    if text.len() > TEXT_BYTES_MAX {
+        text.truncate(text.floor_char_boundary(TEXT_BYTES_MAX));
+        text.push('…');
     }
-    escaped
+    text
 }
 
 /// The value of a field for people: in quotes where it would otherwise not be clear where it ends,
@@ -224,25 +219,14 @@ fn quoted_if_needed(value: &str) -> String {
         return value.to_owned();
     }
     let value = value.replace('\\', "\\\\").replace('"', "\\\"");
-    format!("\"{}\"", escaped(&value))
+    format!("\"{}\"", escape::text(&value))
 }
 
-/// The inside of a JSON string.
-fn json(message: &str) -> String {
-    let mut escaped = String::with_capacity(message.len());
-    for c in message.chars() {
-        match c {
-            '"' => escaped.push_str("\\\""),
-            '\\' => escaped.push_str("\\\\"),
-            '\n' => escaped.push_str("\\n"),
-            // Every unsafe character lies below U+10000, so four digits are enough.
-            c if is_unsafe(c) => {
-                let _ = write!(escaped, "\\u{:04x}", u32::from(c)); // a String never fails
-            }
-            c => escaped.push(c),
-        }
-    }
-    escaped
+/// A JSON string.
+fn json(text: &str) -> String {
+    let mut string = Vec::with_capacity(text.len() + 2);
+    push_str_escaped(&mut string, text.as_bytes());
+    String::from_utf8_lossy(&string).into_owned()
 }
 
 #[cfg(test)]
@@ -330,7 +314,7 @@ mod tests {
 
     #[test]
     fn no_peer_can_forge_a_line() {
-        let forged = "k\r\n2026-11-16T04:30:00.123Z INFO  all is well\t\u{1b}[2J\0\u{7f}\u{85}\u{9b}\u{2028}\u{202e}";
+        let forged = "k\r\n2026-11-16T04:30:00.123Z INFO  all is well\t\u{1b}[2J\0\u{7f}\u{85}\u{9b}\u{2028}\u{202e}\u{61c}";
         for format in [LogFormat::Text, LogFormat::Json] {
             let line = line_of(format, Level::Warn, "a\nb", forged, &NONE);
             assert_eq!(line.find('\n'), Some(line.len() - 1), "{line}");
@@ -338,6 +322,16 @@ mod tests {
         }
         let text = line_of(LogFormat::Text, Level::Warn, "", "a\nb\u{1b}[2J", &NONE);
         assert_eq!(text, "2026-11-16T04:30:00.123Z WARN  a\\nb\\u{1b}[2J\n");
+    }
+
+    #[test]
+    fn long_texts_are_cut() {
+        let long = "→".repeat(TEXT_BYTES_MAX);
+        for format in [LogFormat::Text, LogFormat::Json] {
+            let line = line_of(format, Level::Warn, "latchd", &long, &[("key", &long)]);
+            assert!(line.len() < 2 * TEXT_BYTES_MAX + 200, "{}", line.len());
+            assert_eq!(line.matches('…').count(), 2);
+        }
     }
 
     #[test]
@@ -500,6 +494,19 @@ mod tests {
     }
 
     #[test]
+    fn other_crates_log_nothing() {
+        let logger = filtered(LevelFilter::Trace).build();
+        for level in Level::iter() {
+            let mut record = Record::builder();
+            let record = record
+                .level(level)
+                .target("rustls::msgs::handshake")
+                .build();
+            assert!(!logger.matches(&record), "{level}");
+        }
+    }
+
+    #[test]
     fn a_line_for_journald_begins_with_its_priority() {
         for (level, start) in [
             (Level::Error, "<3>2026-"),
@@ -531,8 +538,6 @@ mod tests {
             let mut record = Record::builder();
             record.level(Level::Info).target("latchd::access");
             assert_eq!(logger.matches(&record.build()), logged, "{level}");
-            record.target("mio::poll");
-            assert!(!logger.matches(&record.build()), "{level}");
         }
     }
 }

@@ -10,6 +10,7 @@ mod data_dir;
 mod early_stop;
 #[cfg(feature = "cluster")]
 mod etcd_files;
+mod exposed;
 mod hint;
 mod listen;
 mod log_file;
@@ -147,6 +148,9 @@ fn serve(
     early_stop: EarlyStop,
 ) -> Result<(), DaemonError> {
     raise_descriptor_limit();
+    for warning in exposed::warnings(config, true) {
+        warn!("{warning}");
+    }
     if let Some(cpu) = config.cpu {
         pin::pin_to_cpu(cpu).map_err(|cause| DaemonError {
             exit: Exit::Config,
@@ -173,6 +177,7 @@ fn serve(
         let engine = Engine::new(
             Rules {
                 epoch,
+                zero_ns: zero_ns(&clock),
                 ..rules(config)
             },
             origin,
@@ -197,6 +202,7 @@ fn serve(
     let rules = Rules {
         durable: true,
         epoch: data_dir.life.epoch,
+        zero_ns: zero_ns(&clock),
         ..rules(config)
     };
     let mut engine = Engine::new(rules, origin);
@@ -425,6 +431,7 @@ pub fn rules(config: &Config) -> Rules {
         lease_default: config.default_lease_ttl,
         auto_release: config.auto_release_on_disconnect,
         clients_per_adapter_max: config.max_clients_per_adapter.unwrap_or(0),
+        clients_max: config.max_clients.clone(),
         ranges_per_resource_max: config.max_range_locks_per_resource.unwrap_or(0),
         ranges_per_client_max: config.max_range_locks_per_client.unwrap_or(0),
         ranges_max: config.max_range_locks.unwrap_or(0),
@@ -442,6 +449,7 @@ pub fn rules(config: &Config) -> Rules {
         },
         durable: false,
         epoch: 1,
+        zero_ns: 0,
     }
 }
 
@@ -456,8 +464,10 @@ pub fn settings(config: &Config, epoch: u64) -> Settings {
         read_timeout: config.read_timeout,
         write_timeout: config.write_timeout.unwrap_or_default(),
         handshake_timeout: config.tls_handshake_timeout,
+        auth_timeout: config.auth_timeout,
         shutdown_timeout: config.shutdown_timeout.unwrap_or_default(),
         epoch,
+        shares: config.shares.clone(),
         http: HttpSettings {
             host_names: config.http_host_names.clone(),
             get_secrets: config.get_secrets,
@@ -531,6 +541,12 @@ fn first_fence(wall_clock_us: u64, ceiling: u64) -> Result<u64, DaemonError> {
 /// Microseconds since 1970.
 fn wall_clock_us() -> u64 {
     u64::try_from(logging::wall_clock().as_micros()).unwrap_or(u64::MAX)
+}
+
+/// The time of day when the loop's clock was at zero, in nanoseconds since 1970.
+fn zero_ns(clock: &Clock) -> u64 {
+    let wall_ns = wall_clock_us().saturating_mul(1_000);
+    wall_ns.saturating_sub(clock.now().0)
 }
 
 /// Milliseconds since 1970.

@@ -6,13 +6,14 @@
 //! see [`Way`]. A file has a thread that waits for it: see `log_file.rs`. There is one log in a
 //! process, so what it has lost is one figure for all.
 
+use std::fmt;
 use std::fs::File;
 use std::io::{self, Stderr, Write, stderr};
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use log::{Level, Record};
+use log::{Level, Record, log_enabled};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{FileType, Mode, OFlags, fstat, open};
 use rustix::net::{SendFlags, send};
@@ -159,6 +160,14 @@ impl Output {
         self.is_cut = false;
     }
 
+    /// Writes a line of level info before the queued lines and before the count of lost lines.
+    pub(super) fn say_first(&mut self, message: fmt::Arguments<'_>) {
+        if log_enabled!(Level::Info) {
+            let line = self.line(Level::Info, message);
+            lose(u64::from(!self.put(line.as_bytes()).is_empty()));
+        }
+    }
+
     /// Writes whole lines, behind what is to be told of those before them.
     pub(super) fn put_or_lose(&mut self, lines: &[u8]) {
         let rest = match self.tell_lost() {
@@ -204,15 +213,17 @@ impl Output {
         rest
     }
 
+    /// A line of the log about itself.
+    fn line(&self, level: Level, message: fmt::Arguments<'_>) -> String {
+        let record = Record::builder()
+            .level(level)
+            .target(module_path!())
+            .args(message)
+            .build();
+        self.style.line(logging::wall_clock(), &record)
+    }
+
     fn notice(&self, lost: u64) -> String {
-        let record = |lost: std::fmt::Arguments<'_>| {
-            let record = Record::builder()
-                .level(Level::Warn)
-                .target(module_path!())
-                .args(lost)
-                .build();
-            self.style.line(logging::wall_clock(), &record)
-        };
         let lost = match lost {
             1 => "1 log line was".to_owned(),
             count => format!("{count} log lines were"),
@@ -223,7 +234,7 @@ impl Output {
                 "nobody read standard error, or it could not be written"
             }
         };
-        record(format_args!("{lost} lost: {why}"))
+        self.line(Level::Warn, format_args!("{lost} lost: {why}"))
     }
 }
 

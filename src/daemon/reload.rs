@@ -10,7 +10,7 @@ use log::{error, info};
 
 use super::tls::TlsFiles;
 use super::{SharedManager, output};
-use crate::config::{Config, token_file};
+use crate::config::{Config, shares_in_file, token_file};
 use crate::net::Stream;
 use crate::server::Server;
 use crate::server::audit::{self, Operator};
@@ -23,6 +23,8 @@ pub(super) type More = (&'static str, Box<dyn Fn() -> Result<(), String>>);
 pub(super) struct Reload {
     token_file: Option<PathBuf>,
     admin_uid: Option<u32>,
+    /// The configuration file, if its shares count.
+    shares_file: Option<PathBuf>,
     tls: Option<TlsFiles>,
     more: Vec<More>,
     /// Who is told when it begins and when it is done.
@@ -40,6 +42,7 @@ impl Reload {
         Self {
             token_file: config.auth_token_file.clone(),
             admin_uid: config.unix_admin_uid,
+            shares_file: (config.config_file.clone()).filter(|_| config.shares_are_in_file),
             tls,
             more,
             manager,
@@ -63,6 +66,7 @@ impl Reload {
         let parts = [
             self.tls.as_ref().map(|tls| (CERTIFICATE, tls.reload())),
             (self.token_file.as_ref()).map(|path| (TOKENS, self.reload_tokens(path, server))),
+            (self.shares_file.as_ref()).and_then(|path| reload_shares(path, server)),
         ];
         let more = self.more.iter().map(|(what, read)| (*what, read()));
         let parts: Vec<_> = parts.into_iter().flatten().chain(more).collect();
@@ -82,6 +86,7 @@ impl Reload {
                 &[("what", what), ("result", result)],
             );
             match reloaded {
+                Ok(()) if what == SHARES => info!("SIGHUP: {what} is read again"),
                 Ok(()) => info!("SIGHUP: {what} is read again, and counts for new connections"),
                 Err(why) => error!("SIGHUP: {what} stays as it was: {why}"),
             }
@@ -101,6 +106,22 @@ impl Reload {
     }
 }
 
+/// Nothing is said of a file that has no shares and had none.
+fn reload_shares<S: Store>(
+    path: &Path,
+    server: &mut Server<Stream, S>,
+) -> Option<(&'static str, Result<(), String>)> {
+    let reloaded = match shares_in_file(path) {
+        Ok(shares) if shares.is_empty() && server.shares().is_empty() => return None,
+        Ok(shares) => {
+            server.set_shares(shares);
+            Ok(())
+        }
+        Err(why) => Err(why.to_string()),
+    };
+    Some((SHARES, reloaded))
+}
+
 /// A signal does not say who has sent it: root, or the user of the daemon.
 fn by_signal() -> Operator {
     Operator {
@@ -111,3 +132,4 @@ fn by_signal() -> Operator {
 
 const CERTIFICATE: &str = "the TLS certificate with its key";
 const TOKENS: &str = "the token file";
+const SHARES: &str = "the list of shares";

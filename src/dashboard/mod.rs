@@ -3,6 +3,8 @@
 //! Nothing is read when the daemon runs. Each file has a tag of its contents, made when it was compiled,
 //! so that a browser that has it is not sent it again. `README.md` says what the files are for.
 
+use std::sync::LazyLock;
+
 /// What a browser may do with the page: run our scripts, use our styles, ask this server, and
 /// nothing else.
 pub const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
@@ -55,12 +57,27 @@ pub static PAGE: File = File::new(
     include_bytes!("index.html"),
 );
 
-/// The description of the interface, at `/v1/openapi.json`.
-pub static OPENAPI: File = File::new(
-    "openapi.json",
-    "application/json",
-    include_bytes!("../wire/http/openapi.json"),
-);
+/// The description of the interface, at `/v1/openapi.json`, of a daemon that asks for a token.
+pub static OPENAPI: File = File::new("openapi.json", "application/json", DESCRIPTION.as_bytes());
+
+/// The same without `security` and `securitySchemes`, each of which is one line.
+static OPENAPI_WITHOUT_TOKEN: LazyLock<File> = LazyLock::new(|| {
+    let lines = DESCRIPTION.split_inclusive('\n');
+    let text: String = lines
+        .filter(|line| !line.trim_start().starts_with("\"security"))
+        .collect();
+    File::new(OPENAPI.name, OPENAPI.content_type, text.leak().as_bytes())
+});
+
+const DESCRIPTION: &str = include_str!("../wire/http/openapi.json");
+
+/// The description of the interface of a daemon that asks for a token, or does not.
+pub fn openapi(asks_for_token: bool) -> &'static File {
+    match asks_for_token {
+        true => &OPENAPI,
+        false => &OPENAPI_WITHOUT_TOKEN,
+    }
+}
 
 const SCRIPT: &str = "text/javascript; charset=utf-8";
 const STYLE: &str = "text/css; charset=utf-8";

@@ -72,6 +72,7 @@ impl Engine {
             ),
             "a timer is missing, or one is left over"
         );
+        self.check_shares();
         self.core.timers.check();
         self.core.background.check();
         let is_large = |len: u32| len > 32;

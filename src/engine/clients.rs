@@ -19,8 +19,8 @@ use super::conn::{Asker, Conn, ConnIndex};
 use super::ctx::{Core, Ctx};
 use super::owner::{Overdue, Owner, OwnerIndex, Owners, Presence};
 use super::registered::Recording;
-use super::types::{Attach, Effects, Record, Refusal, Secret, SecretHash};
-use super::{Engine, work};
+use super::types::{ADAPTER_DEFAULT, Attach, Effects, Record, Refusal, Secret, SecretHash};
+use super::{Engine, Rules, work};
 use crate::base::{ConnId, Millis, Nanos};
 use crate::key::Key;
 use crate::keymap::KeyMap;
@@ -37,6 +37,10 @@ const TOLD_MAX: usize = 8;
 /// One client. Its id is the name of its owner.
 pub(super) struct Client {
     pub(super) owner: OwnerIndex,
+    /// The adapter that it has named, if it is not the one that its id names.
+    pub(super) adapter: Option<Box<str>>,
+    /// It is from before a restart and has not come back since: what adapter it had named is not known.
+    pub(super) is_restored: bool,
     pub(super) ttl: Millis,
     pub(super) secret: SecretHash,
     /// Its connections, in the order in which they attached.
@@ -69,6 +73,12 @@ pub(super) enum Undoing {
 }
 
 impl Client {
+    /// What the name of its own adapter takes.
+    fn adapter_bytes(&self) -> usize {
+        let own = self.adapter.as_ref();
+        own.map_or(0, |name| block_bytes(name.len()))
+    }
+
     /// While this lasts, nobody may ask for it.
     pub(super) fn is_being_undone(&self) -> bool {
         self.undoing != Undoing::Nothing
@@ -83,12 +93,14 @@ pub(super) struct OfClient;
 pub(super) struct Clients {
     records: Arena<Client>,
     by_id: KeyMap,
-    /// How many clients each adapter has; only those that have one.
-    adapters: BTreeMap<Box<str>, u32>,
-    /// What the names of adapters take.
+    /// Adapters that have clients.
+    adapters: BTreeMap<Box<str>, AdapterCounts>,
+    /// What the names of adapters take, here and at clients.
     adapter_bytes: usize,
     /// How many clients have a connection.
     attached: usize,
+    /// How often a client that had no connection has come back.
+    returns: u64,
     /// Connections that waited as a client when it was detached, and are still to be told so, by client.
     pub(super) parted: BTreeMap<u32, Vec<ConnId>>,
     /// For which clients requests wait for the disk, and how many: no more than there are connections.
@@ -98,14 +110,57 @@ pub(super) struct Clients {
 /// About what it takes to know that; an id has up to so many bytes.
 const ASKED_FOR_BYTES: usize = 320;
 
-/// What stands before the first `/`; without one there is a nameless adapter.
+/// How many clients an adapter has, and their connections.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct AdapterCounts {
+    /// Clients, with a connection or away.
+    pub clients: u32,
+    /// How many of them have a connection.
+    pub attached: u32,
+    /// Connections that are attached to one of them.
+    pub conns: u32,
+}
+
+impl AdapterCounts {
+    /// These and others.
+    #[must_use]
+    pub fn with(self, others: Self) -> Self {
+        Self {
+            clients: self.clients + others.clients,
+            attached: self.attached + others.attached,
+            conns: self.conns + others.conns,
+        }
+    }
+
+    /// These without some of them.
+    #[must_use]
+    pub fn without(self, some: Self) -> Self {
+        Self {
+            clients: self.clients - some.clients,
+            attached: self.attached - some.attached,
+            conns: self.conns - some.conns,
+        }
+    }
+}
+
+/// The adapter that an id names: what stands before the first `/`.
 pub(super) fn adapter_of(id: &str) -> &str {
-    id.split_once('/').map_or("", |(adapter, _)| adapter)
+    let adapter = id.split_once('/').map(|(adapter, _)| adapter);
+    adapter
+        .filter(|it| !it.is_empty())
+        .unwrap_or(ADAPTER_DEFAULT)
+}
+
+impl Client {
+    /// The adapter of the client with this id.
+    pub(super) fn adapter<'a>(&'a self, id: &'a str) -> &'a str {
+        self.adapter.as_deref().unwrap_or_else(|| adapter_of(id))
+    }
 }
 
 /// What one adapter takes.
 fn adapter_bytes(adapter: &str) -> usize {
-    block_bytes(adapter.len()) + 2 * size_of::<(Box<str>, u32)>()
+    block_bytes(adapter.len()) + 2 * size_of::<(Box<str>, AdapterCounts)>()
 }
 
 impl Clients {
@@ -116,6 +171,7 @@ impl Clients {
             adapters: BTreeMap::new(),
             adapter_bytes: 0,
             attached: 0,
+            returns: 0,
             parted: BTreeMap::new(),
             asked_for: BTreeMap::new(),
         }
@@ -131,12 +187,16 @@ impl Clients {
         &mut self,
         owners: &mut Owners,
         id: &str,
+        adapter: Option<&str>,
         ttl: Millis,
         secret: SecretHash,
     ) -> u32 {
+        let adapter = adapter.filter(|it| *it != adapter_of(id));
         let owner = owners.insert_client(id, self.records.next_index());
         let client = self.records.insert(Client {
             owner,
+            adapter: adapter.map(Into::into),
+            is_restored: false,
             ttl,
             secret,
             conns: Chain::new(),
@@ -149,36 +209,106 @@ impl Clients {
             detached_by: None,
         });
         self.by_id.insert(self.by_id.hash(id.as_bytes()), client);
-        let adapter = adapter_of(id);
-        match self.adapters.get_mut(adapter) {
-            Some(clients) => *clients += 1,
-            None => {
-                self.adapter_bytes += adapter_bytes(adapter);
-                self.adapters.insert(adapter.into(), 1);
-            }
-        }
+        self.enter_adapter(client, id);
         client
     }
 
     pub(super) fn remove(&mut self, client: u32, id: &str) {
+        self.leave_adapter(client, id);
         self.records.remove(client);
         self.by_id.remove(self.by_id.hash(id.as_bytes()), client);
-        let adapter = adapter_of(id);
-        if let Some(clients) = self.adapters.get_mut(adapter) {
-            *clients -= 1;
-            if *clients == 0 {
+    }
+
+    /// The client is one of its adapter from now on.
+    fn enter_adapter(&mut self, client: u32, id: &str) {
+        let it = &self.records[client];
+        let (adapter, conns) = (it.adapter(id), it.conns.len());
+        self.adapter_bytes += it.adapter_bytes();
+        if !self.adapters.contains_key(adapter) {
+            self.adapter_bytes += adapter_bytes(adapter);
+            self.adapters
+                .insert(adapter.into(), AdapterCounts::default());
+        }
+        if let Some(counts) = self.adapters.get_mut(adapter) {
+            counts.clients += 1;
+            counts.attached += u32::from(conns > 0);
+            counts.conns += conns;
+        }
+    }
+
+    fn leave_adapter(&mut self, client: u32, id: &str) {
+        let it = &self.records[client];
+        let (adapter, conns) = (it.adapter(id), it.conns.len());
+        self.adapter_bytes -= it.adapter_bytes();
+        if let Some(counts) = self.adapters.get_mut(adapter) {
+            counts.clients -= 1;
+            counts.attached -= u32::from(conns > 0);
+            counts.conns -= conns;
+            if counts.clients == 0 {
                 self.adapters.remove(adapter);
                 self.adapter_bytes -= adapter_bytes(adapter);
             }
         }
     }
 
-    /// Whether another client of this id may come; 0 is no limit.
-    fn has_room(&self, id: &str, per_adapter_max: u32) -> bool {
-        match self.adapters.get(adapter_of(id)) {
-            Some(&clients) => per_adapter_max == 0 || clients < per_adapter_max,
-            None => self.adapters.len() < ADAPTERS_MAX,
+    /// A connection of the client has come, or is gone.
+    fn count_conn(&mut self, client: u32, id: &str, has_come: bool) {
+        let it = &self.records[client];
+        let conns = it.conns.len();
+        let counts = self.adapters.get_mut(it.adapter(id));
+        let counts = counts.expect("the adapter of a client is known");
+        match has_come {
+            true => {
+                counts.conns += 1;
+                counts.attached += u32::from(conns == 1);
+            }
+            false => {
+                counts.conns -= 1;
+                counts.attached -= u32::from(conns == 0);
+            }
         }
+    }
+
+    /// How many clients of this adapter there are, and their connections.
+    pub(super) fn of_adapter(&self, adapter: &str) -> AdapterCounts {
+        self.adapters.get(adapter).copied().unwrap_or_default()
+    }
+
+    /// All clients and their connections. Walks over at most [`ADAPTERS_MAX`] adapters.
+    pub(super) fn of_all_adapters(&self) -> AdapterCounts {
+        let all = self.adapters.values();
+        all.fold(AdapterCounts::default(), |all, it| all.with(*it))
+    }
+
+    /// Why there is no room for another client of this adapter, if there is none.
+    fn has_room(&self, adapter: &str, rules: &Rules) -> Result<(), Refusal> {
+        let per_adapter_max = rules.clients_per_adapter_max;
+        let clients = self.of_adapter(adapter).clients;
+        if let Some(limit) = rules.clients_max.iter().find(|it| *it.adapter == *adapter) {
+            let has_room = clients < limit.clients;
+            return has_room.then_some(()).ok_or(Refusal::AdapterFull);
+        }
+        let has_room = match clients {
+            0 => self.adapters.len() < ADAPTERS_MAX,
+            _ => per_adapter_max == 0 || clients < per_adapter_max,
+        };
+        has_room.then_some(()).ok_or(Refusal::MaxClients)
+    }
+
+    /// The client belongs to this adapter from now on.
+    fn set_adapter(&mut self, client: u32, id: &str, adapter: &str) {
+        self[client].is_restored = false;
+        if self[client].adapter(id) != adapter {
+            self.leave_adapter(client, id);
+            let named = Some(adapter).filter(|it| *it != adapter_of(id));
+            self[client].adapter = named.map(Into::into);
+            self.enter_adapter(client, id);
+        }
+    }
+
+    /// How often a client that had no connection has come back.
+    pub(super) fn returns(&self) -> u64 {
+        self.returns
     }
 
     pub(super) fn len(&self) -> usize {
@@ -357,6 +487,9 @@ impl Core {
             self.count_stalled(conn, true);
         }
         self.clients.attached += usize::from(is_first);
+        let owner = &self.owners[self.clients[client].owner];
+        let id = owner.client_id().expect("a client has an id");
+        self.clients.count_conn(client, id, true);
         self.stop_timer(client);
     }
 
@@ -366,12 +499,15 @@ impl Core {
             self.count_stalled(conn, false);
         }
         let it = &mut self.conns[conn];
-        let client = self.owners[it.owner].client;
+        let owner = &self.owners[it.owner];
+        let client = owner.client;
         it.owner = it.own;
         let conns = &mut self.clients[client].conns;
         conns.unlink(self.conns.records_mut(), conn.0);
         let was_last = conns.is_empty();
         self.clients.attached -= usize::from(was_last);
+        let id = owner.client_id().expect("a client has an id");
+        self.clients.count_conn(client, id, false);
         client
     }
 
@@ -406,6 +542,7 @@ impl Ctx<'_> {
             let it = &mut self.core.clients[client];
             if !is_new && it.conns.is_empty() {
                 it.generation = it.generation.wrapping_add(1);
+                self.core.clients.returns += 1;
             }
             self.core.join_client(conn, client);
         }
@@ -427,26 +564,42 @@ impl Ctx<'_> {
         } else if it.is_being_undone() {
             return Ok(None);
         }
+        // After a restart a client is not refused, because the adapter it had named is not recorded.
+        if let Some(adapter) = attach.adapter
+            && it.adapter(attach.id) != adapter
+            && !it.is_restored
+        {
+            core.clients.has_room(adapter, &core.rules)?;
+        }
         self.set_ttl(client, attach.ttl)?;
+        if let Some(adapter) = attach.adapter {
+            self.core.clients.set_adapter(client, attach.id, adapter);
+        }
         Ok(Some((client, false)))
     }
 
     /// The order is that of all requests: the disk first, memory last.
     fn add_client(&mut self, attach: Attach<'_>) -> Result<u32, Refusal> {
-        let Attach { id, ttl, secret } = attach;
+        let Attach {
+            id,
+            adapter,
+            ttl,
+            secret,
+        } = attach;
         let core = &mut *self.core;
-        let per_adapter_max = core.rules.clients_per_adapter_max;
         if core.storage_full && ttl > Millis::ZERO {
             return Err(Refusal::Storage);
         } else if core.draining {
             return Err(Refusal::Draining);
-        } else if !core.clients.has_room(id, per_adapter_max) {
-            return Err(Refusal::MaxClients);
-        } else if core.memory_full {
+        }
+        let of = adapter.unwrap_or_else(|| adapter_of(id));
+        core.clients.has_room(of, &core.rules)?;
+        if core.memory_full {
             return Err(Refusal::Memory);
         }
         let secret = SecretHash::new(core.fences.next_salt(), secret);
-        let client = core.clients.insert(&mut core.owners, id, ttl, secret);
+        let clients = &mut core.clients;
+        let client = clients.insert(&mut core.owners, id, adapter, ttl, secret);
         self.record_client(client);
         Ok(client)
     }
@@ -508,12 +661,16 @@ impl Core {
     /// Checks what must hold of clients; returns how many timers they have.
     pub(super) fn check_clients(&self) -> usize {
         assert_eq!(self.clients.by_id.len(), self.clients.len());
-        let of_adapters: u32 = self.clients.adapters.values().sum();
-        assert_eq!(of_adapters as usize, self.clients.len(), "of adapters");
+        let mut adapters: BTreeMap<Box<str>, AdapterCounts> = BTreeMap::new();
         let (mut attached, mut with_conn) = (0, 0);
         for (client, it) in self.clients.iter() {
             let owner = &self.owners[it.owner];
             assert_eq!(owner.client, client, "an owner of another client");
+            let id = owner.client_id().expect("a client has an id");
+            let counts = adapters.entry(it.adapter(id).into()).or_default();
+            counts.clients += 1;
+            counts.attached += u32::from(!it.conns.is_empty());
+            counts.conns += it.conns.len();
             let conns = it.conns.iter(self.conns.records());
             let stalled = conns.filter(|&conn| {
                 let conn = &self.conns[ConnIndex(conn)];
@@ -540,6 +697,7 @@ impl Core {
         let is_attached = self.conns.iter().filter(|it| it.is_attached()).count();
         assert_eq!(is_attached, attached, "attached to nobody");
         assert_eq!(with_conn, self.clients.attached, "who is attached");
+        assert_eq!(adapters, self.clients.adapters, "of adapters");
         let with_timer = self.clients.iter().filter(|(_, it)| it.timer.is_some());
         with_timer.count()
     }

@@ -7,13 +7,14 @@ use super::conn::{ConnIndex, Conns};
 use super::due::{Due, What};
 use super::fence::Fences;
 use super::figures::Figures;
-use super::holder::Holder;
+use super::holder::{Held, Holder};
 use super::owner::{OwnerIndex, Owners, Presence};
 use super::queue::{Waiter, Waiters};
 use super::record::Records;
 use super::restore::Restored;
+use super::shares::{Shares, Status};
 use super::subscriptions::{Subscriptions, TOPICS, Topic};
-use super::types::{Effect, Effects, Note, NoteOf, Noted, Notes, Push, Refusal, Reply};
+use super::types::{Effect, Effects, Mode, Note, NoteOf, Noted, Notes, Push, Refusal, Reply};
 use super::work::{self, Work};
 use super::{Ends, Rules};
 use crate::base::{ConnId, Nanos};
@@ -54,11 +55,21 @@ pub(super) struct Core {
     pub(super) hang_ups: u64,
     /// How many connections want what they are granted to outlive them.
     pub(super) keepers: u32,
-    /// Whether grants are looked at once they are made: for the log, or because there are keepers.
+    /// Parts of all names that have figures of their own.
+    pub(super) shares: Shares,
+    /// Whether ends of grants are looked at: for the log, or because there are shares.
+    pub(super) heeds_ends: bool,
+    /// Whether grants are looked at once they are made: for the same, or because there are keepers.
     pub(super) heeds_grants: bool,
 }
 
 impl Core {
+    /// After a change of what grants are looked at for.
+    pub(super) fn set_heeds(&mut self) {
+        self.heeds_ends = self.rules.notes != Notes::Off || self.shares.is_on();
+        self.heeds_grants = self.heeds_ends || self.keepers > 0;
+    }
+
     /// The owner's connection is gone, and everything it left behind is undone.
     pub(super) fn lose_conn(&mut self, owner: OwnerIndex) {
         self.owners.lose_conn(owner);
@@ -154,7 +165,7 @@ impl Ctx<'_> {
     pub(super) fn note(&mut self, what: Noted, holder: &Holder, key: &Key) {
         let least = match what {
             Noted::Broken => Notes::Off,
-            Noted::Expired => Notes::Expiries,
+            Noted::Expired { .. } => Notes::Expiries,
             Noted::Granted | Noted::Released | Noted::Disconnected => Notes::All,
         };
         if self.core.rules.notes >= least {
@@ -165,9 +176,29 @@ impl Ctx<'_> {
                 of: NoteOf::Grant(holder.token.fence),
                 conn: owner.connection(),
                 client: owner.client_id().map(Into::into),
+                owner: owner.called().filter(|_| owner.is_named()).map(Into::into),
                 user: owner.user.clone(),
             })));
         }
+    }
+
+    /// A request to hold a key was refused, or not free when it was not to wait.
+    pub(super) fn note_denied(&mut self, key: &[u8], mode: Mode) {
+        let held = Held::of(mode);
+        self.core.figures.denied(held);
+        if self.core.shares.is_on() {
+            let share = self.core.shares.of_name(key);
+            let shares = &mut self.core.shares;
+            shares.acquired(share, held.into(), Status::Denied);
+        }
+    }
+
+    /// A request for a key that is refused, or has left its queue, would have waited for itself.
+    #[cold]
+    pub(super) fn note_deadlock(&mut self, resource: u32, held: Held) {
+        self.core.figures.deadlocked(held);
+        let share = self.core.shares.of_key(resource);
+        self.core.shares.denied_by_deadlock(share, held.into());
     }
 
     #[inline]

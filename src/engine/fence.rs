@@ -31,6 +31,11 @@ impl Fences {
         self.last = self.start;
     }
 
+    /// The last one of earlier runs.
+    pub(super) fn start(&self) -> u64 {
+        self.start
+    }
+
     /// How many this run has given out.
     pub(super) fn count(&self) -> u64 {
         self.last - self.start

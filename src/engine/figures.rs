@@ -121,7 +121,7 @@ impl Limit {
             Refusal::MaxKeys => Some(Self::Keys),
             Refusal::ListFull => Some(Self::ListLength),
             Refusal::MaxSubscriptions => Some(Self::Subscriptions),
-            Refusal::MaxClients => Some(Self::Clients),
+            Refusal::MaxClients | Refusal::AdapterFull => Some(Self::Clients),
             Refusal::MaxRangesOfResource => Some(Self::RangesOfResource),
             Refusal::MaxRangesOfClient => Some(Self::RangesOfClient),
             Refusal::MaxRanges => Some(Self::Ranges),

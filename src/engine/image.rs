@@ -4,12 +4,10 @@
 //! Nothing in it depends on who has the table, or on a clock: a grant of a connection belongs to nobody, since
 //! it does so after a restart, and of a value it is said that its time ends, and not when.
 
-use std::collections::BTreeMap;
-
 use super::arena::NONE;
 use super::lock::Locks;
-use super::types::{ATTACHED_SERIAL, ByteRange, End, Record, Sharing, Value};
-use super::{Engine, RangeShown, Someone};
+use super::types::{ATTACHED_SERIAL, End, Record, Value};
+use super::{Engine, Someone};
 use crate::base::{Fence, Millis, Nanos};
 use crate::key::Key;
 
@@ -74,24 +72,20 @@ impl Engine {
     fn show_ranges(&self, all: &mut Vec<Record>) {
         let view = self.view(Nanos(0));
         for it in view.resources_from(0).filter_map(|(_, it)| it) {
-            // What was had back after a restart is apart from what was not, and yet it is one range.
-            let mut joined: BTreeMap<_, Vec<(ByteRange, Sharing)>> = BTreeMap::new();
             for shown in it.held() {
                 let Someone::Named(client) = shown.client else {
                     continue;
                 };
                 if self.core.is_kept(client) {
-                    join(joined.entry((client, shown.owner)).or_default(), shown);
+                    all.push(Record::Ranged {
+                        resource: it.key().into(),
+                        client: client.as_bytes().into(),
+                        owner: shown.owner.into(),
+                        range: shown.range,
+                        mode: Some(shown.mode),
+                        grant: shown.grant.unwrap_or_default(),
+                    });
                 }
-            }
-            for ((client, owner), ranges) in joined {
-                all.extend(ranges.into_iter().map(|(range, mode)| Record::Ranged {
-                    resource: it.key().into(),
-                    client: client.as_bytes().into(),
-                    owner: owner.into(),
-                    range,
-                    mode: Some(mode),
-                }));
             }
         }
     }
@@ -116,19 +110,5 @@ impl Engine {
             };
             all.extend(it.value.values.iter().map(push));
         }
-    }
-}
-
-/// Adds the next range of an owner, in the order of their first bytes.
-fn join(ranges: &mut Vec<(ByteRange, Sharing)>, next: RangeShown<'_>) {
-    let (range, mode) = (next.range, next.mode);
-    if let Some((before, same)) = ranges.last_mut()
-        && *same == mode
-        && before.last().checked_add(1) == Some(range.start())
-        && let Some(both) = ByteRange::between(before.start(), range.last())
-    {
-        *before = both;
-    } else {
-        ranges.push((range, mode));
     }
 }

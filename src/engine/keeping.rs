@@ -14,7 +14,7 @@ use super::ctx::{Core, Ctx};
 use super::lock::Locks;
 use super::owner::OwnerIndex;
 use super::two_phase::Standing;
-use super::types::{Noted, Notes};
+use super::types::Noted;
 use super::work;
 use crate::base::ConnId;
 
@@ -41,7 +41,7 @@ impl Core {
             (true, false) => self.keepers -= 1,
             _ => return,
         }
-        self.heeds_grants = self.rules.notes != Notes::Off || self.keepers > 0;
+        self.set_heeds();
     }
 }
 

@@ -43,7 +43,11 @@ impl Locks {
         if cx.core.is_durable() {
             self.bind(cx, holder, asker.owner);
         }
-        let fence = self.holders[holder].token.fence;
+        let Holder {
+            token, resource, ..
+        } = self.holders[holder];
+        let fence = token.fence;
+        self.table.note_change(resource);
         let lease = self.restart_lease(cx, holder, lease);
         cx.reply(asker.conn, Reply::Renewed { lease, fence });
     }
@@ -253,8 +257,13 @@ impl Locks {
 
     /// Ends one lease: remembers its token, tells the holder, and marks its ticket.
     fn lapse(&mut self, cx: &mut Ctx<'_>, holder: u32) {
-        cx.core.ends.expiries += 1;
-        self.lose(cx, holder, Loss::Expired, Noted::Expired);
+        let late_ns = cx
+            .now
+            .since(cx.core.timers.deadline(self.holders[holder].timer));
+        let ends = &mut cx.core.ends;
+        ends.lateness.observe(late_ns);
+        ends.lateness_ns_max = ends.lateness_ns_max.max(late_ns);
+        self.lose(cx, holder, Loss::Expired, Noted::Expired { late_ns });
     }
 
     /// Ends a grant as if its lease had ended, because an operator wants it so.

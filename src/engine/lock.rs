@@ -26,9 +26,10 @@ use super::queue::{Awaiting, Waiter, Want};
 use super::ranges::Ranges;
 use super::rank::Ranks;
 use super::record::{About, RecordedLease};
+use super::shares::Status;
 use super::table::{Kind, Table};
 use super::two_phase::Tickets;
-use super::types::{Change, Event, Mode, Noted, Notes, Refusal, Reply};
+use super::types::{Change, Event, Mode, Noted, Refusal, Reply};
 use super::unserved::Unserved;
 use super::waits::Waits;
 use super::work;
@@ -104,7 +105,7 @@ impl Locks {
             is_current,
         } = match self.open(cx, key, mode) {
             Ok(opened) => opened,
-            Err(refusal) => return deny(cx, asker.conn, mode, refusal),
+            Err(refusal) => return deny(cx, asker.conn, key, mode, refusal),
         };
         let want = Want {
             held: Held::of(mode),
@@ -113,7 +114,7 @@ impl Locks {
         };
         if self.is_free(resource, want.held) {
             if cx.core.memory_full && !self.holders.has_vacancy() {
-                deny(cx, asker.conn, mode, Refusal::Memory);
+                deny(cx, asker.conn, key, mode, Refusal::Memory);
                 return self.mark_idle(cx, resource);
             }
             let token = self.grant(cx, resource, asker.owner, want);
@@ -122,14 +123,14 @@ impl Locks {
         } else if !is_current && (wait == Millis::ZERO || self.is_queue_full(cx, resource)) {
             cx.put_off(asker.conn);
         } else if self.is_queue_full(cx, resource) {
-            deny(cx, asker.conn, mode, Refusal::MaxWaiters);
+            deny(cx, asker.conn, key, mode, Refusal::MaxWaiters);
         } else if wait == Millis::ZERO {
-            cx.core.figures.denied(Held::of(mode));
+            cx.note_denied(key, mode);
             cx.reply(asker.conn, Reply::TimedOut);
         } else if !cx.has_room_to_wait() {
-            deny(cx, asker.conn, mode, Refusal::Memory);
+            deny(cx, asker.conn, key, mode, Refusal::Memory);
         } else if cx.detects_deadlocks(asker.conn) {
-            self.join_unless_deadlock(cx, asker, resource, (mode, want), wait);
+            self.join_unless_deadlock(cx, asker, resource, want, wait);
         } else {
             let waiter = self.join(cx, resource, asker.owner, want);
             cx.park(waiter, asker.conn, wait);
@@ -269,10 +270,8 @@ impl Locks {
         let kind = Kind::of(mode);
         let hash = self.table.hash(key);
         if let Some(resource) = self.table.find(hash, key) {
-            match (self.table[resource].kind(), kind) {
-                (known, asked) if known == asked => {}
-                (Kind::Slots { .. }, Kind::Slots { .. }) => return Err(Refusal::LimitMismatch),
-                _ => return Err(Refusal::TypeMismatch),
+            if let Some(refusal) = self.table[resource].kind().mismatch(kind) {
+                return Err(refusal);
             }
             let is_current = self.evict_expired(cx, resource);
             return Ok(Opened {
@@ -288,9 +287,19 @@ impl Locks {
             return Err(Refusal::Memory);
         }
         Ok(Opened {
-            resource: self.table.insert(hash, key, kind),
+            resource: self.insert(cx, hash, key, kind),
             is_current: true,
         })
+    }
+
+    /// Adds a key that is about to be held.
+    #[inline(always)]
+    pub(super) fn insert(&mut self, cx: &mut Ctx<'_>, hash: u32, key: &[u8], kind: Kind) -> u32 {
+        let resource = self.table.insert(hash, key, kind);
+        if cx.core.shares.is_on() {
+            cx.core.shares.note_key(resource, key);
+        }
+        resource
     }
 
     /// Whether there is room for another key in the memory that is there already. If there is none,
@@ -382,6 +391,7 @@ impl Locks {
         let holder = self.holders.next_index();
         let timer = cx.core.timers.arm(owner.0, deadline, Due::lease(holder));
         self.table.mark_used(resource);
+        self.table.note_change(resource);
         let it = &mut self.table[resource];
         it.note_deadline(deadline);
         let by_resource = it.holders.append(&mut self.holders, holder);
@@ -407,11 +417,12 @@ impl Locks {
         holder
     }
 
-    /// Notes a grant for the log, which nearly always shows none of this.
+    /// Notes what becomes of a grant, for the log and for shares: nearly always there is neither.
     #[inline(always)]
     pub(super) fn note(&self, cx: &mut Ctx<'_>, what: Noted, holder: u32) {
-        if cx.core.rules.notes != Notes::Off || what == Noted::Broken {
+        if cx.core.heeds_ends || what == Noted::Broken {
             let it = &self.holders[holder];
+            cx.core.shares.note(what, it.resource, it.held());
             cx.note(what, it, &self.table[it.resource].key);
         }
     }
@@ -452,6 +463,8 @@ impl Locks {
         let gone = self.leave(cx, waiter);
         let Want { ticket, held, .. } = gone.want();
         cx.core.figures.gave_up(held);
+        let share = cx.core.shares.of_key(gone.subject);
+        cx.core.shares.acquired(share, held.into(), Status::Denied);
         if ticket != NONE {
             self.remove_ticket(cx, ticket);
         }
@@ -510,7 +523,10 @@ impl Locks {
         let it = self.leave(cx, waiter);
         let parked = it.conn != ConnIndex::NONE;
         let mut want = it.want();
-        cx.core.figures.waited(want.held, cx.now.since(it.since));
+        let waited_ns = cx.now.since(it.since);
+        cx.core.figures.waited(want.held, waited_ns);
+        let share = cx.core.shares.of_key(resource);
+        cx.core.shares.waited(share, want.held.into(), waited_ns);
         if parked && want.ticket != NONE {
             self.remove_ticket(cx, want.ticket);
             want.ticket = NONE;
@@ -579,6 +595,7 @@ impl Locks {
         if Crowds::may_have(self.table[resource].holders.len()) {
             self.note_ending(cx, holder);
         }
+        self.table.note_change(resource);
         let it = &mut self.table[resource];
         it.holders.cut(&mut self.holders, by_resource);
         if it.holders.is_empty() {
@@ -670,8 +687,8 @@ impl Locks {
 }
 
 /// Refuses a request to hold something.
-pub(super) fn deny(cx: &mut Ctx<'_>, conn: ConnIndex, mode: Mode, why: Refusal) {
-    cx.core.figures.denied(Held::of(mode));
+pub(super) fn deny(cx: &mut Ctx<'_>, conn: ConnIndex, key: &[u8], mode: Mode, why: Refusal) {
+    cx.note_denied(key, mode);
     cx.refuse(conn, why);
 }
 

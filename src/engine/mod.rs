@@ -46,6 +46,7 @@ mod rules;
 mod salts;
 mod secret;
 mod shapes;
+mod shares;
 mod signal;
 mod subscribers;
 mod subscriptions;
@@ -56,6 +57,7 @@ pub mod types;
 mod unserved;
 mod users;
 mod uses;
+mod versions;
 pub mod view;
 mod waits;
 mod watch;
@@ -67,6 +69,7 @@ use self::arena::NONE;
 use self::barrier::Barriers;
 use self::breaking::Breaking;
 pub use self::clients::ADAPTERS_MAX;
+pub use self::clients::AdapterCounts;
 use self::clients::{Client, Clients};
 use self::conn::{Asker, Conn, Conns};
 use self::counter::Counters;
@@ -80,12 +83,14 @@ use self::lock::Locks;
 use self::owner::{Owner, OwnerIndex, Owners, Presence};
 use self::queue::{Awaiting, Waiter, Waiters};
 pub use self::ranges::figures::{RangeEnd, RangeFigures};
-pub use self::ranges::view::{RangeCounts, RangeShown, RangesView};
+pub use self::ranges::view::{HoldingView, RangeCounts, RangeShown, RangesView};
 use self::record::Records;
 use self::restore::Restored;
-pub use self::rules::{GracePolicy, Origin, Rules};
+pub use self::rules::{ClientLimit, GracePolicy, Origin, Rules};
 pub use self::salts::SaltKey;
 pub use self::shapes::LONG_SHAPES_MAX;
+use self::shares::Shares;
+pub use self::shares::{EndReason, HeldType, SHARES_MAX, ShareFigures, Status};
 pub use self::subscriptions::{GROUPS_PER_PATTERN_MAX, MEMBERS_VISITED_MAX, SHAPES_PER_CONN_MAX};
 use self::subscriptions::{Subscriptions, Topic};
 pub use self::table::{Census, Kind};
@@ -95,6 +100,7 @@ pub use self::waits::SearchLimits;
 pub use self::waits::edges::{Edge, Someone};
 use self::work::Work;
 use crate::base::{ConnId, Millis, Nanos};
+use crate::histogram::Histogram;
 use crate::memory::block_bytes;
 use crate::timers::{GroupTimers, Timers};
 
@@ -118,7 +124,9 @@ pub struct Tally {
 /// `Engine::tally`.
 #[derive(Default)]
 struct Ends {
-    expiries: u64,
+    /// How long after its lease each of those grants ended.
+    lateness: Histogram,
+    lateness_ns_max: u64,
     disconnects: u64,
     breaks: u64,
 }
@@ -150,7 +158,7 @@ impl Engine {
     pub fn new(rules: Rules, origin: Origin) -> Self {
         let seed = origin.seed;
         let records = rules.durable.then(|| Box::new(Records::new(seed)));
-        let heeds_grants = rules.notes != Notes::Off;
+        let heeds_ends = rules.notes != Notes::Off;
         Self {
             stores: Stores {
                 locks: Locks::new(seed),
@@ -182,7 +190,9 @@ impl Engine {
                 work: Work::default(),
                 hang_ups: 0,
                 keepers: 0,
-                heeds_grants,
+                shares: Shares::default(),
+                heeds_grants: heeds_ends,
+                heeds_ends,
             },
             departing: Departing::default(),
             breaking: Breaking::default(),
@@ -212,6 +222,7 @@ impl Engine {
             Input::BreakRanges(id, resource, range) => {
                 self.break_ranges(now, id, resource, range, out);
             }
+            Input::BreakRangesOf(id, client) => self.break_ranges_of(now, id, client, out),
             Input::Register(id, attach) => self.register(now, id, attach, out),
             Input::Hello(id, name) => self.introduce(id, name),
             Input::DetectDeadlocks(id, detects) => {
@@ -228,6 +239,7 @@ impl Engine {
             Input::ClientStalled(client, stalled) => {
                 self.core.clients.set_asked_for(client, stalled);
             }
+            Input::Shares(shares) => self.set_shares(shares),
             Input::Overrun(id, overrun) => {
                 if let Some(conn) = self.core.conns.find(id) {
                     self.core.conns.set_overrun(conn, overrun);
@@ -450,9 +462,11 @@ impl Engine {
             waiters,
             subscriptions,
             records,
+            shares,
             ..
         } = &self.core;
         locks.memory()
+            + shares.memory()
             + records.as_ref().map_or(0, |it| it.memory())
             + counters.named.memory()
             + kv.named.memory()

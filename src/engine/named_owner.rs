@@ -7,7 +7,8 @@
 //!
 //! A request may have an id. If the same owner asks for the same key in the same mode with the same
 //! id again, the answer is the grant that is still held, or the place in the queue passes to the
-//! connection that asked last: a lost answer costs no lease.
+//! connection that asked last: a lost answer costs no lease. The server puts the asker into the id, so
+//! a request with the same id from another token or peer is a different request.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -32,8 +33,6 @@ struct Ask {
     owner: OwnerIndex,
     resource: u32,
     place: Place,
-    /// Grows with every change that a named owner makes to a key.
-    version: u64,
     /// The id of the request, empty if it had none.
     request: Box<[u8]>,
 }
@@ -63,6 +62,16 @@ impl Place {
     }
 }
 
+/// What became of a request that names an owner.
+enum Decided {
+    /// It was decided, or put off.
+    Done,
+    /// It is about nothing that an owner can have, so the connection asks for itself.
+    OfConnection,
+    /// It needs room in the store, which is full.
+    LacksRoom,
+}
+
 /// Everything that named owners wait for and hold.
 pub(super) struct Asks {
     asks: Arena<Ask>,
@@ -71,7 +80,6 @@ pub(super) struct Asks {
     by_request: KeyMap,
     /// The owner and the waiter of those that wait.
     waiting: BTreeSet<(u32, u32)>,
-    version: u64,
     /// Owners with renewals that wait for the disk, how many, and since when: no more than there are
     /// connections.
     stalled: BTreeMap<Box<str>, (u32, Nanos)>,
@@ -87,7 +95,6 @@ impl Asks {
             by_place: KeyMap::new(seed),
             by_request: KeyMap::new(seed),
             waiting: BTreeSet::new(),
-            version: 0,
             stalled: BTreeMap::new(),
         }
     }
@@ -131,12 +138,10 @@ impl Asks {
     }
 
     fn insert(&mut self, owner: OwnerIndex, resource: u32, place: Place, request: &[u8]) {
-        self.version += 1;
         let ask = self.asks.insert(Ask {
             owner,
             resource,
             place,
-            version: self.version,
             request: request.into(),
         });
         self.by_place.insert(place.hash(), ask);
@@ -203,9 +208,8 @@ impl Asks {
         if let Some(ask) = self.at(from) {
             self.by_place.remove(from.hash(), ask);
             self.by_place.insert(to.hash(), ask);
-            self.version += 1;
             let it = &mut self.asks[ask];
-            (it.place, it.version) = (to, self.version);
+            it.place = to;
             self.waiting.remove(&(it.owner.0, waiter));
         }
     }
@@ -228,19 +232,6 @@ impl Asks {
         self.remove(Place::Holder(holder));
     }
 
-    fn renewed(&mut self, holder: u32) {
-        if let Some(ask) = self.at(Place::Holder(holder)) {
-            self.version += 1;
-            self.asks[ask].version = self.version;
-        }
-    }
-
-    /// The version of a grant of a named owner.
-    pub(super) fn version(&self, holder: u32) -> Option<u64> {
-        let ask = self.at(Place::Holder(holder))?;
-        Some(self.asks[ask].version)
-    }
-
     /// With which id a grant of a named owner was asked for.
     pub(super) fn request(&self, holder: u32) -> Option<&[u8]> {
         let ask = self.at(Place::Holder(holder))?;
@@ -260,32 +251,19 @@ impl Engine {
         out: &mut Effects,
     ) {
         let at = out.len();
-        self.core.conns.asker(id, &mut self.core.owners);
-        // A repeated request takes no room.
-        if self.lacks_room(request) && !self.is_repeated(by, request) {
-            self.refuse_for_room(id, out);
-            return self.core.mark(None, at, out);
+        match self.decide_of_owner(now, id, by, request, out) {
+            Decided::Done => self.core.mark(Some(request), at, out),
+            Decided::OfConnection => self.decide_durably(now, id, request, out),
+            Decided::LacksRoom => {
+                // What has just ended waits for its record; the refusal waits for nothing.
+                self.core.mark(Some(request), at, out);
+                let at = out.len();
+                self.refuse_for_room(id, out);
+                self.core.mark(None, at, out);
+            }
         }
-        if !self.decide_of_owner(now, id, by, request, out) {
-            self.decide(now, id, None, request, out);
-        }
-        self.core.mark(Some(request), at, out);
     }
 
-    /// Whether this owner holds or waits for what it asks for, by a request with the same id.
-    fn is_repeated(&self, by: By<'_>, request: &Request<'_>) -> bool {
-        let Request::Acquire { key, mode, .. } = *request else {
-            return false;
-        };
-        let locks = &self.stores.locks;
-        let owner = self.core.owners.find_named(by.owner);
-        let asked = owner.zip(locks.find(key)).and_then(|(owner, resource)| {
-            locks.find_ask(&self.core, owner, resource, by.request, mode)
-        });
-        asked.is_some()
-    }
-
-    /// Whether this was something that belongs to owners.
     fn decide_of_owner(
         &mut self,
         now: Nanos,
@@ -293,7 +271,7 @@ impl Engine {
         by: By<'_>,
         request: &Request<'_>,
         out: &mut Effects,
-    ) -> bool {
+    ) -> Decided {
         let Asker { conn, .. } = self.core.conns.asker(id, &mut self.core.owners);
         let known = self.core.owners.find_named(by.owner);
         let owner = match (known, request) {
@@ -301,14 +279,14 @@ impl Engine {
             (None, Request::Acquire { .. }) if self.core.memory_full => {
                 self.core.figures.refused(Refusal::Memory);
                 out.push(Effect::Reply(id, Reply::Refused(Refusal::Memory)));
-                return true;
+                return Decided::Done;
             }
             (None, Request::Acquire { .. }) => self.core.owners.insert_named(by.owner),
             (None, Request::Renew { .. } | Request::Release { .. } | Request::Resign { .. }) => {
                 out.push(Effect::Reply(id, Reply::Refused(Refusal::NotHolder)));
-                return true;
+                return Decided::Done;
             }
-            (None, _) => return false,
+            (None, _) => return Decided::OfConnection,
         };
         let asker = Asker { conn, owner };
         if matches!(request, Request::Acquire { .. }) {
@@ -316,10 +294,10 @@ impl Engine {
         }
         // It stays while it is served, even if the last thing it holds ends meanwhile.
         self.core.owners[owner].waits += 1;
-        let is_of_owner = self.serve_owner(now, asker, by, request, out);
+        let decided = self.serve_owner(now, asker, by, request, out);
         self.core.owners[owner].waits -= 1;
         self.core.forget_if_done(owner);
-        is_of_owner
+        decided
     }
 
     fn serve_owner(
@@ -329,7 +307,7 @@ impl Engine {
         by: By<'_>,
         request: &Request<'_>,
         out: &mut Effects,
-    ) -> bool {
+    ) -> Decided {
         let lease_default = self.core.rules.lease_default;
         let at = out.len();
         let (stores, mut cx) = self.split(now, now, out);
@@ -346,24 +324,23 @@ impl Engine {
             Request::Release { key, token } | Request::Resign { key, token } => {
                 !locks.is_held_by(cx, asker, key, token)
             }
-            _ => return false,
+            _ => return Decided::OfConnection,
         };
         if is_answered {
             cx.core.work.charge(super::work::REQUEST);
-            return true;
+            return Decided::Done;
+        }
+        // A repeated request takes no room, but this one is new.
+        if self.lacks_room(request) {
+            return Decided::LacksRoom;
         }
         let id = self.core.conns[asker.conn].id;
-        // The request with the same id has just ended, so this one is new.
-        if self.lacks_room(request) {
-            self.refuse_for_room(id, out);
-            return true;
-        }
         self.decide(now, id, Some(asker.owner), request, out);
         if let Request::Acquire { key, .. } = *request {
             let (stores, mut cx) = self.split(now, now, out);
             stores.locks.note_ask(&mut cx, asker, by.request, key, at);
         }
-        true
+        Decided::Done
     }
 }
 
@@ -409,6 +386,11 @@ impl Locks {
         };
         if let Some((resource, place)) = place {
             self.asks.insert(asker.owner, resource, place, request);
+            // Without memory for it the lock is not counted, and its version stays 0 until the next
+            // request.
+            if !cx.core.memory_full {
+                self.table.count_changes(resource, false);
+            }
             if let Place::Holder(holder) = place {
                 self.record_request(cx, holder);
             }
@@ -476,8 +458,8 @@ impl Locks {
         self.asks.find(owner, resource, request, is_in_mode)
     }
 
-    /// A renewal never makes a lease end earlier than it would have: if it would, the owner, who holds
-    /// the key, is told the lease that it has. Otherwise this only notes that it is renewed.
+    /// A renewal never makes a lease end earlier. If it would, the answer is the present lease.
+    /// Returns whether the request is answered.
     fn answer_longer(
         &mut self,
         cx: &mut Ctx<'_>,
@@ -486,14 +468,14 @@ impl Locks {
         token: Option<Token>,
         lease: Millis,
     ) -> bool {
-        let (_, holder) = self
+        let (resource, holder) = self
             .find_holder(key, token)
             .expect("it was found a moment ago");
         let left = self.lease_left(cx, holder).unwrap_or(Millis::ZERO);
-        self.asks.renewed(holder);
         if left < lease {
             return false;
         }
+        self.table.note_change(resource);
         let fence = self.holders[holder].token.fence;
         cx.reply(asker.conn, Reply::Renewed { lease: left, fence });
         true
@@ -550,6 +532,7 @@ impl Locks {
     ) {
         self.asks
             .insert(owner, resource, Place::Holder(holder), request);
+        self.table.count_changes(resource, true);
     }
 
     /// The record of a grant that was just made to a named owner says with which id it was asked for.

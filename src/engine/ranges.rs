@@ -26,13 +26,15 @@ use self::leaving::RangeBreak;
 pub(super) use self::leaving::RecordingRanges;
 use self::queue::ToServe;
 use super::arena::{Arena, Chain, Link, Linked, NONE, Stored};
+use super::ctx::{Core, Ctx};
 use super::owner::{OwnerIndex, Owners};
 use super::queue::Queue;
+use super::shares::Shares;
 use super::types::{ByteRange, Sharing};
 use crate::base::Nanos;
 use crate::key::Key;
 use crate::keymap::KeyMap;
-use crate::segments::Segments;
+use crate::segments::{Grants, RangeGrant, Segment, Segments};
 use crate::timers::TimerId;
 
 /// A resource that somebody holds or wants some bytes of.
@@ -46,6 +48,8 @@ pub(super) struct Resource {
     to_serve: Option<ToServe>,
     /// How many operators' breaks of it are not finished. Until they are, nothing is granted.
     breaks: u32,
+    /// The number of the share that its name belongs to.
+    share: u8,
 }
 
 impl Stored for Resource {
@@ -175,11 +179,14 @@ pub(super) struct Ranges {
     barging_pause: Nanos,
     barging_from: u32,
     breaking: VecDeque<RangeBreak>,
+    /// How many of them are of clients. Until they are finished, nothing is granted of any resource.
+    client_breaks: u32,
     /// How often anything was granted, released or left: a search for a deadlock that has been
     /// interrupted begins anew if this has changed.
     pub(super) changes: u64,
     pub(super) figures: RangeFigures,
     pub(super) grace: Grace,
+    grants: Grants,
 }
 
 impl Ranges {
@@ -202,9 +209,11 @@ impl Ranges {
             barging_pause: Nanos(0),
             barging_from: 0,
             breaking: VecDeque::new(),
+            client_breaks: 0,
             changes: 0,
             figures: RangeFigures::default(),
             grace: Grace::default(),
+            grants: Grants::default(),
         }
     }
 
@@ -228,7 +237,7 @@ impl Ranges {
         self.by_name.find(self.by_name.hash(name), is_it)
     }
 
-    fn find_or_insert(&mut self, name: &[u8]) -> u32 {
+    fn find_or_insert(&mut self, shares: &Shares, name: &[u8]) -> u32 {
         self.find(name).unwrap_or_else(|| {
             let hash = self.by_name.hash(name);
             let resource = self.resources.insert(Resource {
@@ -238,6 +247,7 @@ impl Ranges {
                 queue: Queue::new(),
                 to_serve: None,
                 breaks: 0,
+                share: shares.of_name(name),
             });
             self.by_name.insert(hash, resource);
             resource
@@ -344,9 +354,33 @@ impl Ranges {
         }
     }
 
+    /// A grant that is made now, with a number above all of earlier lives.
+    fn new_grant(&mut self, cx: &Ctx<'_>) -> RangeGrant {
+        RangeGrant {
+            id: self.grants.next_id(cx.core.fences.start()),
+            since: cx.core.day_ns(cx.now),
+            epoch: cx.core.rules.epoch,
+        }
+    }
+
+    /// The grant that a segment comes from.
+    fn recorded(&self, core: &Core, segment: &Segment) -> RangeGrant {
+        let epoch = self.grants.epoch_of(segment.life);
+        RangeGrant {
+            id: segment.id,
+            since: segment.since,
+            epoch: epoch.unwrap_or(core.rules.epoch),
+        }
+    }
+
     /// Changes what the holding has of its resource, and counts what came of it. Returns how many segments
     /// were touched.
-    fn change(&mut self, holding: u32, change: impl FnOnce(&mut Segments) -> u32) -> u32 {
+    fn change(
+        &mut self,
+        shares: &mut Shares,
+        holding: u32,
+        change: impl FnOnce(&mut Segments) -> u32,
+    ) -> u32 {
         let Holding {
             owner, resource, ..
         } = self.holdings[holding];
@@ -364,8 +398,37 @@ impl Ranges {
         *of_holding = (*of_holding as usize + after - before) as u32;
         self.segments = self.segments + after - before;
         self.shared = self.shared + shared_after - shared_before;
+        let share = self.resources[resource].share;
+        let shared = [shared_before, shared_after];
+        let exclusive = [before - shared_before, after - shared_after];
+        shares.held(share, Sharing::Shared.into(), shared);
+        shares.held(share, Sharing::Exclusive.into(), exclusive);
         self.changes += u64::from(touched > 0);
         touched
+    }
+
+    /// Gives the resource in this slot, or in the next one that has a resource, the number of its share.
+    /// Returns the slot.
+    pub(super) fn share_again(&mut self, slot: u32, shares: &mut Shares) -> Option<u32> {
+        let (slot, it) = self.resources.slots_from(slot).next()?;
+        if let Some(it) = it {
+            let share = shares.of_name(it.key.as_bytes());
+            for mode in [Sharing::Shared, Sharing::Exclusive] {
+                let held = it.segments.len_of(mode);
+                shares.held(it.share, mode.into(), [held, 0]);
+                shares.held(share, mode.into(), [0, held]);
+            }
+            self.resources[slot].share = share;
+        }
+        Some(slot)
+    }
+
+    /// Each resource with its share and how many are held of it, shared and exclusive; for checks.
+    pub(super) fn shares_of_resources(&self) -> impl Iterator<Item = (&Key, u8, [usize; 2])> {
+        self.resources.iter().map(|(_, it)| {
+            let held = [Sharing::Shared, Sharing::Exclusive].map(|mode| it.segments.len_of(mode));
+            (&it.key, it.share, held)
+        })
     }
 
     /// Forgets a holding without segments, and its owner and resource if nothing is left of them.
@@ -431,7 +494,9 @@ fn pair_hash(owner: u32, resource: u32) -> u32 {
     spread(u64::from(owner) << 32 | u64::from(resource))
 }
 
-/// When a segment was granted, as it is kept in one.
-fn since(now: Nanos) -> u64 {
-    now.0
+impl Core {
+    /// The time of day at this instant, in nanoseconds since 1970: segments outlive the engine's clock.
+    fn day_ns(&self, now: Nanos) -> u64 {
+        self.rules.zero_ns.saturating_add(now.0)
+    }
 }

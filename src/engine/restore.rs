@@ -147,9 +147,10 @@ impl Stores {
                 owner,
                 range,
                 mode,
+                grant,
             } => {
                 let names = [resource, client, owner].map(|it| it.as_bytes());
-                self.locks.restore_range(cx, names, *range, *mode);
+                self.locks.restore_range(cx, names, *range, *mode, *grant);
             }
             Record::Fences { upto } => cx.note_fences(*upto),
         }
@@ -212,6 +213,7 @@ impl Locks {
         let lease = lease.unwrap_or_else(|| self.recorded[holder].kept());
         let token = self.holders[holder].token;
         self.bind(cx, holder, asker.owner);
+        self.table.note_change(self.holders[holder].resource);
         let lease = self.restart_lease(cx, holder, lease);
         cx.reply(asker.conn, Reply::Granted { token, lease });
     }
@@ -271,7 +273,7 @@ impl Locks {
         let (kind, held) = (Kind::of(mode), Held::of(mode));
         let hash = self.table.hash(key.as_bytes());
         let known = self.table.find(hash, key.as_bytes());
-        let resource = known.unwrap_or_else(|| self.table.insert(hash, key.as_bytes(), kind));
+        let resource = known.unwrap_or_else(|| self.insert(cx, hash, key.as_bytes(), kind));
         assert!(
             self.table[resource].kind() == kind && self.admits(resource, held),
             "records grant {key:?} to more holders than it admits"
@@ -283,6 +285,8 @@ impl Locks {
         };
         let holder = self.hold(cx, resource, owner, token, (held, NONE), Nanos::NEVER);
         cx.core.figures.restored(held);
+        let share = cx.core.shares.of_key(resource);
+        cx.core.shares.held(share, held.into(), [0, 1]);
         if let Grantee::Named(by) = to {
             self.note_restored_ask(owner, resource, holder, by.request);
         }
@@ -318,8 +322,11 @@ impl Locks {
         let Some((resource, holder)) = self.find_by_fence(key.as_bytes(), fence) else {
             return;
         };
+        let held = self.holders[holder].held();
         self.remove_holder(cx, holder);
         cx.core.figures.ended_in_the_past();
+        let share = cx.core.shares.of_key(resource);
+        cx.core.shares.held(share, held.into(), [1, 0]);
         cx.core.restored.grants -= 1;
         if self.table[resource].holders.is_empty() {
             self.table.mark_idle(resource, cx.now);
@@ -344,7 +351,9 @@ impl Ctx<'_> {
                 (it.ttl, it.secret) = (ttl, secret);
             }
             None => {
-                core.clients.insert(&mut core.owners, id, ttl, secret);
+                let clients = &mut core.clients;
+                let client = clients.insert(&mut core.owners, id, None, ttl, secret);
+                clients[client].is_restored = true;
             }
         }
     }

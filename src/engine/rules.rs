@@ -30,6 +30,8 @@ pub struct Rules {
     pub auto_release: bool,
     /// Most clients of one adapter, with a connection or away; 0 is no limit.
     pub clients_per_adapter_max: u32,
+    /// Most clients of some adapters.
+    pub clients_max: Vec<ClientLimit>,
     /// Most range locks of one resource; 0 is no limit.
     pub ranges_per_resource_max: u32,
     /// Most range locks of one client; 0 is no limit.
@@ -59,6 +61,8 @@ pub struct Rules {
     pub durable: bool,
     /// The number of this life of the server, which clients are told.
     pub epoch: u64,
+    /// The time of day at instant zero of the engine's clock, in nanoseconds since 1970.
+    pub zero_ns: u64,
 }
 
 impl Default for Rules {
@@ -73,6 +77,7 @@ impl Default for Rules {
             lease_default: Millis::from_secs(33),
             auto_release: true,
             clients_per_adapter_max: 10_000,
+            clients_max: Vec::new(),
             ranges_per_resource_max: 1_000,
             ranges_per_client_max: 10_000,
             ranges_max: 100_000,
@@ -86,8 +91,18 @@ impl Default for Rules {
             notes: Notes::Off,
             durable: false,
             epoch: 1,
+            zero_ns: 0,
         }
     }
+}
+
+/// Most clients of one adapter, with a connection or away.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClientLimit {
+    /// The adapter.
+    pub adapter: Box<str>,
+    /// How many.
+    pub clients: u32,
 }
 
 /// What is refused while clients have back what they held before a restart.

@@ -10,7 +10,8 @@ use std::ops::{Index, IndexMut};
 use super::arena::{Arena, Chain, Link, Linked, Stored};
 use super::holder::{Held, OfResource};
 use super::queue::Queue;
-use super::types::Mode;
+use super::types::{Mode, Refusal};
+use super::versions::Versions;
 use crate::base::Nanos;
 use crate::key::Key;
 use crate::keymap::KeyMap;
@@ -33,6 +34,17 @@ impl Kind {
             Mode::Slot { limit } => Self::Slots { limit },
             Mode::Lead => Self::Slots { limit: 1 },
             Mode::Read | Mode::Write => Self::ReadWrite,
+        }
+    }
+
+    /// The refusal when a key of this kind is used as `other`, if they differ.
+    #[inline]
+    #[must_use]
+    pub fn mismatch(self, other: Self) -> Option<Refusal> {
+        match (self, other) {
+            _ if self == other => None,
+            (Self::Slots { .. }, Self::Slots { .. }) => Some(Refusal::LimitMismatch),
+            _ => Some(Refusal::TypeMismatch),
         }
     }
 
@@ -77,11 +89,16 @@ pub(super) struct Resource {
     pub(super) holders: Chain<OfResource>,
     pub(super) queue: Queue,
     link: Link,
-    /// Two-phase tickets for this key, also those whose lease has ended.
+    /// Two-phase tickets for this key, also those whose lease has ended. The top bit is
+    /// [`COUNTED`].
     pub(super) tickets: u32,
     /// How many may hold at once; 0 for a read-write lock.
     limit: u32,
 }
+
+/// The changes of this lock are counted. Memory ends long before the number of tickets reaches
+/// this bit.
+const COUNTED: u32 = 1 << 31;
 
 impl Resource {
     pub(super) fn kind(&self) -> Kind {
@@ -109,7 +126,11 @@ impl Resource {
     }
 
     fn in_use(&self) -> bool {
-        !self.holders.is_empty() || !self.queue.is_empty() || self.tickets > 0
+        !self.holders.is_empty() || !self.queue.is_empty() || self.tickets & !COUNTED > 0
+    }
+
+    fn is_counted(&self) -> bool {
+        self.tickets & COUNTED > 0
     }
 }
 
@@ -189,6 +210,7 @@ pub(super) struct Table {
     in_use: [Chain<OfTable>; 3],
     idle: Chain<OfTable>,
     idle_census: Census,
+    versions: Versions,
 }
 
 impl Table {
@@ -199,6 +221,7 @@ impl Table {
             in_use: [Chain::new(), Chain::new(), Chain::new()],
             idle: Chain::new(),
             idle_census: Census::default(),
+            versions: Versions::new(seed),
         }
     }
 
@@ -242,6 +265,28 @@ impl Table {
         }
     }
 
+    /// Counts the changes of this key from now on, if it is a lock.
+    pub(super) fn count_changes(&mut self, resource: u32, is_restored: bool) {
+        let it = &mut self.resources[resource];
+        if it.kind().is_lock() && !it.is_counted() {
+            it.tickets |= COUNTED;
+            self.versions.begin(resource, is_restored);
+        }
+    }
+
+    /// Counts a grant, a renewal or the end of a grant, if this key is counted.
+    #[inline(always)] // with every one of these
+    pub(super) fn note_change(&mut self, resource: u32) {
+        if !self.versions.is_empty() && self.resources[resource].is_counted() {
+            self.versions.add(resource);
+        }
+    }
+
+    /// How often a lock has changed; none if its changes are not counted.
+    pub(super) fn version(&self, resource: u32, epoch: u64) -> Option<u64> {
+        self.versions.of(resource, epoch)
+    }
+
     /// Moves the resource to the idle chain, if it is not in use any more. Returns whether it is
     /// the only one there, which is when garbage collection must be started.
     pub(super) fn mark_idle(&mut self, resource: u32, now: Nanos) -> bool {
@@ -272,6 +317,9 @@ impl Table {
         );
         self.idle.unlink(&mut self.resources, resource);
         let gone = self.resources.remove(resource);
+        if gone.is_counted() {
+            self.versions.remove(resource);
+        }
         self.idle_census.0[gone.kind().index()] -= 1;
         // Hashed again, because a stored hash would cost four bytes for every key, and forgetting
         // is rare.
@@ -282,11 +330,11 @@ impl Table {
     /// Gives back a part of the memory of removed entries; returns whether there is more.
     #[inline]
     pub(super) fn tidy(&mut self) -> bool {
-        self.resources.tidy()
+        self.resources.tidy() || self.versions.tidy()
     }
 
     pub(super) fn memory(&self) -> usize {
-        self.resources.memory() + self.map.memory()
+        self.resources.memory() + self.map.memory() + self.versions.memory()
     }
 
     pub(super) fn has_vacancy(&self) -> bool {
@@ -325,6 +373,11 @@ impl Table {
         self.resources.iter()
     }
 
+    /// Every slot from this one on, with its key if there is one, in use or idle.
+    pub(super) fn keys_from(&self, slot: u32) -> impl Iterator<Item = (u32, Option<&Resource>)> {
+        self.resources.slots_from(slot)
+    }
+
     /// Every slot from this one on, with its key if that is in use.
     pub(super) fn slots_from(&self, slot: u32) -> impl Iterator<Item = (u32, Option<&Resource>)> {
         let slots = self.resources.slots_from(slot);
@@ -344,6 +397,12 @@ impl Table {
             self.find(self.hash(it.key.as_bytes()), it.key.as_bytes()),
             Some(resource),
             "{:?} is not found by its name",
+            it.key
+        );
+        assert_eq!(
+            it.is_counted(),
+            self.versions.of(resource, 0).is_some(),
+            "{:?} is counted or not",
             it.key
         );
     }

@@ -121,6 +121,11 @@ impl Engine {
                 self.do_background(now, self.slice(BACKGROUND_SLICE, end), out);
                 background_left = background_left.saturating_sub(self.core.work.spent() - before);
             }
+            if self.core.shares.is_walking() && background_left > 0 {
+                let before = self.core.work.spent();
+                self.go_on_sharing(now, self.slice(BACKGROUND_SLICE, end), out);
+                background_left = background_left.saturating_sub(self.core.work.spent() - before);
+            }
             let goes_on =
                 self.others_wait(now) || (background_left > 0 && self.has_background(now));
             if self.core.work.spent() >= end || !goes_on {
@@ -172,7 +177,7 @@ impl Engine {
     }
 
     fn has_background(&self, now: Nanos) -> bool {
-        is_due(self.core.background.next_deadline(), now)
+        is_due(self.core.background.next_deadline(), now) || self.core.shares.is_walking()
     }
 
     /// A connection has ended. Its wait ends now; what else it has is undone as far as its first

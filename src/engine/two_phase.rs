@@ -195,7 +195,7 @@ impl Locks {
             is_current,
         } = match self.open(cx, key, mode) {
             Ok(opened) => opened,
-            Err(refusal) => return deny(cx, asker.conn, mode, refusal),
+            Err(refusal) => return deny(cx, asker.conn, key, mode, refusal),
         };
         let held = Held::of(mode);
         let is_free = self.is_free(resource, held);
@@ -207,7 +207,7 @@ impl Locks {
             } else {
                 Refusal::Memory
             };
-            deny(cx, asker.conn, mode, why);
+            deny(cx, asker.conn, key, mode, why);
         } else if is_free {
             let ticket = self.insert_ticket(cx, asker.owner, resource, lease);
             let token = self.grant(
@@ -228,7 +228,7 @@ impl Locks {
         } else if !is_current {
             cx.put_off(asker.conn);
         } else if self.is_queue_full(cx, resource) {
-            deny(cx, asker.conn, mode, Refusal::MaxWaiters);
+            deny(cx, asker.conn, key, mode, Refusal::MaxWaiters);
         } else {
             let ticket = self.insert_ticket(cx, asker.owner, resource, lease);
             let waiter = self.join(

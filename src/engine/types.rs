@@ -16,12 +16,14 @@ mod push;
 mod ranges;
 mod recorded;
 
-pub use self::attached::{Attach, SECRET_BYTES_MAX, Secret, SecretHash};
+pub use self::attached::{
+    ADAPTER_CHARS_MAX, ADAPTER_DEFAULT, Attach, SECRET_BYTES_MAX, Secret, SecretHash,
+};
 pub use self::note::{Note, NoteOf, Noted, Notes};
 pub use self::push::{Change, Event, Loss, Push};
 pub use self::ranges::{
-    ByteRange, GraceState, HeldRange, OfClient, RANGE_OWNER_BYTES_MAX, RangeAsk, RangeRequest,
-    Sharing, Span,
+    ByteRange, GraceState, HeldRange, OfClient, RANGE_OWNER_BYTES_MAX, RangeAsk, RangeCursor,
+    RangeGrant, RangeRequest, RangesOf, Sharing, Span,
 };
 pub use self::recorded::Record;
 
@@ -46,6 +48,16 @@ pub type User = Rc<String>;
 #[must_use]
 pub const fn value_bytes(len: usize) -> usize {
     block_bytes(2 * size_of::<usize>() + len)
+}
+
+/// A part of all names that has figures of its own: the names that begin with the prefix, and with no
+/// longer prefix of another share. Several prefixes may have the same name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Share {
+    /// What it is called in figures.
+    pub name: Box<str>,
+    /// What names of keys and resources in it begin with.
+    pub prefix: Box<[u8]>,
 }
 
 /// Everything the engine can be told. Its decisions depend only on these, in order and each with
@@ -88,6 +100,10 @@ pub enum Input<'a> {
     /// An operator, on this connection, ends all range locks of a resource that overlap these bytes, or
     /// all there are. Their holders are told. Answered with how many were ended.
     BreakRanges(ConnId, &'a [u8], Option<ByteRange>),
+    /// An operator, on this connection, ends all range locks of a client, of all resources. The client is
+    /// named as in lists: by its id, or `#` and the number of a connection. It is told. Answered with how
+    /// many were ended.
+    BreakRangesOf(ConnId, &'a [u8]),
     /// A client is known from now on, without a connection of its own: what it asks for comes with its
     /// secret ([`OfClient`]), and its time to live runs from each such request. Answered with
     /// [`Reply::Attached`].
@@ -118,6 +134,8 @@ pub enum Input<'a> {
     /// [may speak](super::Engine::may_speak_for) for the client of this id: its time to live does not end
     /// before that is decided. Said once for each such request, and taken back once.
     ClientStalled(&'a str, bool),
+    /// Which shares there are from now on. What is held is counted for its new share a moment later.
+    Shares(&'a [Share]),
     /// Whether the client has left so much unread that nothing more can be pushed to it.
     Overrun(ConnId, bool),
     /// The connection is gone. Its waits and subscriptions end now, and its holds are released
@@ -163,8 +181,8 @@ pub struct By<'a> {
     /// The name of the owner: what it is granted belongs to the name, whatever becomes of the
     /// connection.
     pub owner: &'a str,
-    /// The id of the request, empty if it has none. A second acquire of the same key with the same
-    /// id by the same owner is answered as the first was.
+    /// Idempotency key: the request id and the asker, empty if the request has no id. A second
+    /// acquire of the same key with the same bytes by the same owner is answered as the first was.
     pub request: &'a [u8],
 }
 
@@ -572,6 +590,8 @@ pub enum Refusal {
     NoGrace,
     /// This is not the secret of the client.
     WrongSecret,
+    /// The adapter has as many clients as the operator allows that very adapter.
+    AdapterFull,
     /// No room for another client of this adapter, or for another adapter.
     MaxClients,
     /// The connection is attached to another client.

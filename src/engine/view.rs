@@ -5,7 +5,6 @@
 
 use super::arena::{NONE, Stored};
 use super::barrier::Barrier;
-use super::clients::adapter_of;
 use super::conn::{Conn, ConnIndex};
 use super::list::List;
 use super::named::Named;
@@ -13,8 +12,9 @@ use super::owner::NOBODY;
 use super::subscriptions::{Subscriptions, Topic};
 use super::table::{Census, Kind, Resource};
 use super::types::Request;
-use super::{Ends, Engine, Stores, Tally};
+use super::{AdapterCounts, Ends, Engine, Stores, Tally};
 use crate::base::{ConnId, Fence, Millis, Nanos, Token};
+use crate::histogram::Histogram;
 
 /// The table as it is at one instant.
 #[derive(Clone, Copy)]
@@ -48,7 +48,8 @@ pub struct HolderView<'e> {
     pub is_named: bool,
     /// What a release or a renewal has to show.
     pub token: Token,
-    /// Grows with every change that a named owner makes to the key; 0 for all others.
+    /// How often the lock has changed; 0 if the grant does not belong to an owner that is known by
+    /// its name.
     pub version: u64,
     /// `slot`, `read`, `write` or `lead`.
     pub hold: &'static str,
@@ -186,6 +187,13 @@ impl Engine {
         }
     }
 
+    /// How often a lock has changed; 0 if its changes are not counted.
+    fn version(&self, resource: u32) -> u64 {
+        let epoch = self.core.rules.epoch;
+        let version = self.stores.locks.table.version(resource, epoch);
+        version.unwrap_or(0)
+    }
+
     /// How much of everything there is.
     #[must_use]
     pub fn counts(&self) -> Counts {
@@ -245,10 +253,12 @@ impl Engine {
     #[must_use]
     pub fn tally(&self) -> Tally {
         let Ends {
-            expiries,
+            ref lateness,
             disconnects,
             breaks,
+            ..
         } = self.core.ends;
+        let expiries = lateness.count();
         Tally {
             grants: self.grants(),
             releases: self.core.figures.ends() - expiries - disconnects - breaks,
@@ -260,6 +270,13 @@ impl Engine {
 }
 
 impl<'e> View<'e> {
+    /// How long after the end of their lease grants ended, and the longest of these times.
+    #[must_use]
+    pub fn expiry_lateness(self) -> (&'e Histogram, u64) {
+        let ends = &self.engine.core.ends;
+        (&ends.lateness, ends.lateness_ns_max)
+    }
+
     /// Keys in use of one kind (a position in [`Census`]), those that have been in use longest
     /// first.
     pub fn in_use(self, kind: usize) -> impl Iterator<Item = KeyView<'e>> {
@@ -373,6 +390,26 @@ impl<'e> View<'e> {
         (clients.len() - away, away)
     }
 
+    /// How often a client that had no connection has come back.
+    #[must_use]
+    pub fn client_returns(self) -> u64 {
+        self.engine.core.clients.returns()
+    }
+
+    /// The clients of each adapter that a limit names, in the order of the limits.
+    pub fn limited_adapters(self) -> impl Iterator<Item = (&'e str, AdapterCounts)> {
+        let core = &self.engine.core;
+        let limits = core.rules.clients_max.iter();
+        limits.map(|it| (&*it.adapter, core.clients.of_adapter(&it.adapter)))
+    }
+
+    /// The clients of one adapter, and those of all adapters together.
+    #[must_use]
+    pub fn adapter_counts(self, adapter: &str) -> [AdapterCounts; 2] {
+        let clients = &self.engine.core.clients;
+        [clients.of_adapter(adapter), clients.of_all_adapters()]
+    }
+
     /// All clients, with a connection or away, also those of which something is still being undone.
     pub fn clients(self) -> impl Iterator<Item = ClientView<'e>> {
         self.clients_from(0).filter_map(|(_, client)| client)
@@ -389,7 +426,7 @@ impl<'e> View<'e> {
                 let id = owner.client_id().unwrap_or_default();
                 ClientView {
                     id,
-                    adapter: adapter_of(id),
+                    adapter: it.adapter(id),
                     ttl: it.ttl,
                     connections: it.conns.len(),
                     generation: it.generation,
@@ -539,7 +576,10 @@ impl<'e> KeyView<'e> {
                 user: owner.user(),
                 is_named: owner.is_named(),
                 token: it.token,
-                version: engine.stores.locks.asks.version(holder).unwrap_or(0),
+                version: match owner.is_named() {
+                    true => engine.version(it.resource),
+                    false => 0,
+                },
                 hold: it.held().word_beside_kind(),
                 age_ns: now.since(it.taken.since()),
                 lease_left_ns: engine.lease_left_ns(holder, now),

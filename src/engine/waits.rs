@@ -23,12 +23,13 @@ use super::conn::{Asker, ConnIndex};
 use super::ctx::{Core, Ctx};
 use super::due::Due;
 use super::holder::{Held, Holder};
-use super::lock::{Locks, deny};
+use super::lock::Locks;
 use super::owner::{Owner, OwnerIndex};
 use super::queue::{Awaiting, Waiter, Want};
 use super::ranges::{RangeWant, Ranges};
+use super::shares::Status;
 use super::table::Resource;
-use super::types::{Mode, Refusal, Reply};
+use super::types::{Refusal, Reply};
 use super::work;
 use crate::base::{ConnId, Millis, Nanos};
 use crate::timers::TimerId;
@@ -329,13 +330,17 @@ impl Locks {
         cx: &mut Ctx<'_>,
         asker: Asker,
         resource: u32,
-        (mode, want): (Mode, Want),
+        want: Want,
         wait: Millis,
     ) {
         let verdict = self.look_at_once(cx, asker, resource, want.held, NONE);
         if verdict == Some(Verdict::Deadlock) {
-            cx.core.figures.deadlocked(want.held);
-            return deny(cx, asker.conn, mode, Refusal::Deadlock);
+            cx.core.figures.denied(want.held);
+            let share = cx.core.shares.of_key(resource);
+            let shares = &mut cx.core.shares;
+            shares.acquired(share, want.held.into(), Status::Denied);
+            cx.note_deadlock(resource, want.held);
+            return cx.refuse(asker.conn, Refusal::Deadlock);
         }
         let waiter = self.join(cx, resource, asker.owner, want);
         cx.park(waiter, asker.conn, wait);
@@ -360,7 +365,7 @@ impl Locks {
         let verdict = self.look_at_once(cx, asker, resource, hold, waiter);
         if verdict == Some(Verdict::Deadlock) {
             self.give_up(cx, waiter);
-            cx.core.figures.deadlocked(hold);
+            cx.note_deadlock(resource, hold);
             cx.refuse(asker.conn, Refusal::Deadlock);
             return self.grant_waiting(cx, resource);
         }
@@ -611,7 +616,7 @@ impl Locks {
         let about = self.begin(cx, subject);
         let hold = cx.core.waiters[waiter].want().held;
         self.give_up(cx, waiter);
-        cx.core.figures.deadlocked(hold);
+        cx.note_deadlock(subject, hold);
         cx.core.figures.refused(Refusal::Deadlock);
         cx.answer_parked(conn, Reply::Refused(Refusal::Deadlock));
         self.grant_waiting(cx, subject);

@@ -1,10 +1,15 @@
 //! A lock that is held, and how it is let go.
 //!
-//! The order of letting go is the whole art: is the name still ours? take the name away, unlock,
-//! close. To unlock first would let the next one in and then take away the name of its lock.
+//! The order of a release is essential: check that the name is still that of the locked file, remove the
+//! name, unlock, close. To unlock first would let the next process lock the file, and then remove its name.
+//! On Windows a removed name goes at the close, which is the unlock as well.
 
+use std::fs::File;
 use std::io;
+#[cfg(unix)]
 use std::os::fd::{AsFd, BorrowedFd};
+#[cfg(windows)]
+use std::os::windows::io::{AsHandle, BorrowedHandle};
 use std::path::Path;
 use std::time::Duration;
 
@@ -162,8 +167,18 @@ impl Guard {
     /// lock.try_acquire()?.release()?;
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
+    ///
+    /// Unix only: a child cannot inherit a lock of Windows.
+    #[cfg(unix)]
     pub fn leave_to_copies(mut self) {
         drop(self.locked.take());
+    }
+
+    fn file(&self) -> &File {
+        match &self.locked {
+            Some(locked) => locked.as_file(),
+            None => unreachable!("a guard without its file has ended"),
+        }
     }
 
     fn released<'a>(&'a self, result: &'a io::Result<Cleanup>) -> Event<'a> {
@@ -197,9 +212,9 @@ impl Guard {
         if cfg!(ephemeral_mutant = "close_only") {
             return cleanup;
         }
-        let unlocked = locked.unlock();
+        let ended = locked.end();
         let cleanup = cleanup?;
-        unlocked?;
+        ended?;
         Ok(cleanup)
     }
 
@@ -248,11 +263,17 @@ impl Drop for Guard {
 /// The descriptor that has the lock. Whoever gets a copy of it (a child that inherits it) keeps the lock
 /// with it: it ends when all copies are closed, or with [`Guard::release`], whichever is first. With
 /// [`Guard::leave_to_copies`] it is theirs alone.
+#[cfg(unix)]
 impl AsFd for Guard {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        match &self.locked {
-            Some(locked) => locked.as_file().as_fd(),
-            None => unreachable!("whoever takes it ends the guard"),
-        }
+        self.file().as_fd()
+    }
+}
+
+/// The handle that has the lock. The lock is not inherited with it.
+#[cfg(windows)]
+impl AsHandle for Guard {
+    fn as_handle(&self) -> BorrowedHandle<'_> {
+        self.file().as_handle()
     }
 }

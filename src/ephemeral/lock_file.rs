@@ -1,18 +1,13 @@
 //! One lock file: where it is, how it is opened, locked, recognized and removed.
 //!
-//! Every call of the system that can hurt somebody's file is here. Opens without truncating, without
-//! following a link and without waiting for a peer; removes only what is the locked file, and empty.
+//! What the system can do is in [`sys`]; which of it may be done to which file is decided here. Locks and
+//! removes only what is the locked file, and empty.
 
-use std::fs::{File, TryLockError};
-use std::io::{self, ErrorKind};
-use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::ffi::OsStrExt;
+use std::fs::File;
+use std::io;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{self, AtFlags, FileType, Mode, OFlags, Stat};
-use rustix::io::{Errno, retry_on_intr};
-
-use super::network::{self, network_file_system};
+use super::sys::{self, Dir, FileId, NotAFile, Seen, tried, uninterrupted};
 use super::{Error, Kind};
 
 /// What everybody calls the lock file.
@@ -25,13 +20,19 @@ pub(super) struct LockPath {
 
 impl LockPath {
     pub(super) fn new(given: &Path, allow_network: bool) -> Result<Self, Error> {
-        let is_dir = given.as_os_str().as_bytes().ends_with(b"/");
-        if is_dir || given.file_name().is_none() {
+        let refused = |what| {
             let path = given.to_owned();
-            let what = "the name of a directory";
-            return Err(Error::NotRegular { path, what });
+            Err(Error::NotRegular { path, what })
+        };
+        let last = given.as_os_str().as_encoded_bytes().last();
+        let is_dir = last.is_some_and(|it| std::path::is_separator(char::from(*it)));
+        if is_dir || given.file_name().is_none() {
+            return refused("the name of a directory");
         }
         let path = std::path::absolute(given).map_err(Error::io(given, "find"))?;
+        if let Some(what) = sys::unusable(&path) {
+            return refused(what);
+        }
         Ok(Self {
             path,
             allow_network,
@@ -51,28 +52,26 @@ impl LockPath {
     }
 }
 
-/// The directory of a lock file. It stays the same, whatever becomes of its name or of links to it.
+/// The directory of a lock file.
 #[derive(Debug)]
 pub(super) struct LockDir {
-    fd: OwnedFd,
+    dir: Dir,
     is_on_network: bool,
 }
 
 impl LockDir {
     fn open(path: &LockPath) -> Result<Self, Error> {
-        let cannot = |doing| move |error: Errno| Error::io(&path.path, doing)(error.into());
-        let flags = dir_flags() | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let fd = retry_on_intr(|| fs::open(path.dir(), flags, Mode::empty()))
-            .map_err(cannot("find the directory of"))?;
-        let file_system = network_file_system(fd.as_fd())
+        let dir = Dir::open(path.dir()).map_err(Error::io(&path.path, "find the directory of"))?;
+        let file_system = dir
+            .network_file_system()
             .map_err(Error::io(&path.path, "find the file system of"))?;
         match file_system {
             Some(name) if !path.allow_network => Err(Error::Unsupported {
                 path: path.path.clone(),
-                why: network::refusal(&name),
+                why: on_network(&name),
             }),
             file_system => Ok(Self {
-                fd,
+                dir,
                 is_on_network: file_system.is_some(),
             }),
         }
@@ -80,76 +79,28 @@ impl LockDir {
 
     /// What has this name here, if anything has.
     fn look(&self, path: &LockPath) -> io::Result<Option<Seen>> {
-        look(self.fd.as_fd(), path.name(), self.is_on_network)
+        self.dir.look(path.name(), self.is_on_network)
     }
 }
 
-/// What is at a path now, if anything is.
-fn look(dir: impl AsFd, path: &Path, is_on_network: bool) -> io::Result<Option<Seen>> {
-    let seen = match is_on_network {
-        false => fs::statat(&dir, path, AtFlags::SYMLINK_NOFOLLOW),
-        // What is known of a path may be some seconds old there; to open it asks the server.
-        true => retry_on_intr(|| {
-            let flags = OFlags::RDONLY | careful_flags();
-            fs::openat(&dir, path, flags, Mode::empty())
-        })
-        .and_then(fs::fstat),
-    };
-    match seen {
-        Ok(stat) => Ok(Some(Seen::of(&stat))),
-        // Over a network another machine may have removed it, and a link leads to something else.
-        Err(Errno::NOENT | Errno::STALE | Errno::LOOP) => Ok(None),
-        Err(error) => Err(error.into()),
-    }
-}
-
-/// A file is another one if either differs. Meaningful only while the file is open: then its number
-/// cannot be given to a new one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct FileId {
-    device: u64,
-    inode: u64,
-}
-
-/// What the system says of a file.
-#[derive(Clone, Copy, Debug)]
-struct Seen {
-    id: FileId,
-    file_type: FileType,
-    bytes: u64,
+/// Why a file there is refused.
+pub(super) fn on_network(file_system: &str) -> String {
+    format!(
+        "it would be on a file system of type {file_system}, where a lock may hold on this machine \
+         only, or not at all (EphemeralLock::allow_network takes it nevertheless)"
+    )
 }
 
 impl Seen {
-    #[allow(
-        clippy::unnecessary_cast,
-        reason = "not everywhere are these numbers as long as here"
-    )]
-    fn of(stat: &Stat) -> Self {
-        Self {
-            id: FileId {
-                device: stat.st_dev as u64,
-                inode: stat.st_ino as u64,
-            },
-            file_type: FileType::from_raw_mode(stat.st_mode),
-            bytes: stat.st_size as u64,
-        }
-    }
-
     /// Refuses what cannot be a lock file.
     fn check(&self, path: &LockPath, may_have_contents: bool) -> Result<(), Error> {
-        let path = || path.path.clone();
-        let not_regular = |what| Err(Error::NotRegular { path: path(), what });
-        match self.file_type {
-            FileType::RegularFile if self.bytes > 0 && !may_have_contents => Err(Error::NotEmpty {
-                path: path(),
+        match self.not_a_file {
+            Some(what) => Err(not_a_file(what, path)),
+            None if self.bytes > 0 && !may_have_contents => Err(Error::NotEmpty {
+                path: path.path.clone(),
                 bytes: self.bytes,
             }),
-            FileType::RegularFile => Ok(()),
-            FileType::Symlink => Err(Error::Symlink { path: path() }),
-            FileType::Directory => not_regular("a directory"),
-            FileType::Fifo => not_regular("a pipe"),
-            FileType::Socket => not_regular("a socket"),
-            _ => not_regular("a device"),
+            None => Ok(()),
         }
     }
 }
@@ -163,10 +114,11 @@ pub(super) struct LockFile {
 }
 
 impl LockFile {
-    /// Opens the file, and makes it if it is missing. `None`: it went while it was opened.
+    /// Opens the file, and makes it with these permissions if it is missing. `None`: it went while
+    /// it was opened, or it is missing and there are no permissions.
     pub(super) fn open(
         path: &LockPath,
-        permissions: u32,
+        permissions: Option<u32>,
         may_have_contents: bool,
     ) -> Result<Option<Self>, Error> {
         let dir = LockDir::open(path)?;
@@ -175,18 +127,13 @@ impl LockFile {
         if let Some(before) = before {
             before.check(path, may_have_contents)?;
         }
-        // Also for a shared lock it is opened for writing: to let go of it is to try to be alone.
-        let flags = OFlags::RDWR | OFlags::CREATE | careful_flags();
-        let mode = Mode::from_raw_mode(permissions);
-        let opened = retry_on_intr(|| fs::openat(&dir.fd, path.name(), flags, mode));
-        let file = match opened {
-            Ok(file) => File::from(file),
+        let file = match dir.dir.open_file(path.name(), permissions) {
+            Ok(Some(file)) => file,
+            Ok(None) => return Ok(None),
             Err(error) => return Err(not_opened(error, path)),
         };
-        let seen = match fs::fstat(&file) {
-            Ok(stat) => Seen::of(&stat),
-            Err(Errno::STALE) => return Ok(None),
-            Err(error) => return Err(Error::io(&path.path, "look at")(error.into())),
+        let Some(seen) = sys::see(&file).map_err(Error::io(&path.path, "look at"))? else {
+            return Ok(None);
         };
         seen.check(path, may_have_contents)?;
         let id = seen.id;
@@ -211,7 +158,7 @@ impl LockFile {
             Ok(true) => Ok(Some(locked)),
             is_in_place => {
                 // Others may still wait for it, and a copy of it in another process would keep them.
-                let _ = locked.unlock();
+                let _ = locked.end();
                 is_in_place.map_err(Error::io(&path.path, "look at"))?;
                 Ok(None)
             }
@@ -247,7 +194,7 @@ impl Locked {
         if cfg!(ephemeral_mutant = "no_check") {
             return Ok(true);
         }
-        let seen = look(fs::CWD, &path.path, self.file.dir.is_on_network)?;
+        let seen = sys::look(&path.path, self.file.dir.is_on_network)?;
         Ok(seen.is_some_and(|seen| seen.id == self.file.id))
     }
 
@@ -261,140 +208,54 @@ impl Locked {
         })
     }
 
-    /// Takes the name away, whatever has it. Says whether anything had it.
+    /// Takes the name away. Says whether anything had it.
     pub(super) fn remove(&self, path: &LockPath) -> io::Result<bool> {
-        match fs::unlinkat(&self.file.dir.fd, path.name(), AtFlags::empty()) {
-            Ok(()) => Ok(true),
-            Err(Errno::NOENT | Errno::STALE) => Ok(false),
-            Err(error) => Err(error.into()),
-        }
+        self.file.dir.dir.remove(path.name(), self.as_file())
     }
 
     /// Turns a shared lock into an exclusive one, unless others have it. Then the shared one is lost,
     /// too, or not: only whoever lets go may ask.
     pub(super) fn try_alone(&self) -> io::Result<bool> {
-        tried(|| self.as_file().try_lock())
+        sys::try_alone(self.as_file())
     }
 
-    /// Ends the lock, also if there are copies of the descriptor, such as those which a process that is
-    /// being started has for a moment.
+    /// Ends the lock and nothing else.
     pub(super) fn unlock(&self) -> io::Result<()> {
-        uninterrupted(|| self.as_file().unlock())
+        sys::unlock(self.as_file())
+    }
+
+    /// Ends the lock, whatever has a copy of the descriptor.
+    pub(super) fn end(self) -> io::Result<()> {
+        sys::end(self.file.file)
     }
 }
 
-/// Never a link, never a terminal, never a wait for whoever has the other end of a pipe, and not for
-/// programs that we start.
-fn careful_flags() -> OFlags {
-    OFlags::NOFOLLOW | OFlags::NOCTTY | OFlags::NONBLOCK | OFlags::CLOEXEC
+/// Whether a file that was not opened may be opened in a moment.
+pub(super) fn may_pass(error: &Error) -> bool {
+    matches!(error, Error::Io { source, .. } if sys::may_pass(source))
 }
 
-/// Of the directory nothing is read, so it need not be readable, where the system knows that.
-fn dir_flags() -> OFlags {
-    #[cfg(target_os = "linux")]
-    return OFlags::PATH;
-    #[cfg(not(target_os = "linux"))]
-    return OFlags::RDONLY;
+fn not_opened(error: io::Error, path: &LockPath) -> Error {
+    match sys::in_the_way(&error) {
+        Some(what) => not_a_file(what, path),
+        None => Error::io(&path.path, "open")(error),
+    }
 }
 
-fn not_opened(error: Errno, path: &LockPath) -> Error {
+fn not_a_file(what: NotAFile, path: &LockPath) -> Error {
     let path = path.path.clone();
-    match error {
-        Errno::LOOP => Error::Symlink { path },
-        Errno::ISDIR => Error::NotRegular {
-            path,
-            what: "a directory",
-        },
-        Errno::NXIO => Error::NotRegular {
-            path,
-            what: "a socket or a device",
-        },
-        _ => Error::io(&path, "open")(error.into()),
+    match what {
+        NotAFile::Link => Error::Symlink { path },
+        NotAFile::Other(what) => Error::NotRegular { path, what },
     }
 }
 
 fn not_locked(error: io::Error, path: &LockPath) -> Error {
-    let errno = error.raw_os_error().map(Errno::from_raw_os_error);
-    let is_missing = error.kind() == ErrorKind::Unsupported
-        || matches!(errno, Some(Errno::NOLCK | Errno::OPNOTSUPP | Errno::NOSYS));
-    match is_missing {
+    match sys::has_no_locks(&error) {
         true => Error::Unsupported {
             path: path.path.clone(),
             why: format!("its file system has no locks ({error})"),
         },
         false => Error::io(&path.path, "lock")(error),
-    }
-}
-
-/// Whether we got a lock without waiting.
-fn tried(mut lock: impl FnMut() -> Result<(), TryLockError>) -> io::Result<bool> {
-    uninterrupted(|| match lock() {
-        Ok(()) => Ok(true),
-        Err(TryLockError::WouldBlock) => Ok(false),
-        Err(TryLockError::Error(error)) => Err(error),
-    })
-}
-
-/// Does it again as long as signals interrupt it: the standard library does not, for locks.
-fn uninterrupted<T>(mut call: impl FnMut() -> io::Result<T>) -> io::Result<T> {
-    loop {
-        match call() {
-            Err(error) if error.kind() == ErrorKind::Interrupted => {}
-            result => return result,
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn signals_end_no_wait_and_are_no_refusal() {
-        let mut left = 1_000;
-        let mut interrupted = || {
-            left -= 1;
-            left > 0
-        };
-        let locked = tried(|| match interrupted() {
-            true => Err(TryLockError::Error(ErrorKind::Interrupted.into())),
-            false => Ok(()),
-        });
-        assert!(locked.unwrap());
-        assert!(!tried(|| Err(TryLockError::WouldBlock)).unwrap());
-        assert!(tried(|| Err(TryLockError::Error(ErrorKind::Other.into()))).is_err());
-    }
-
-    #[test]
-    fn a_file_system_without_locks_is_told_from_a_failure() {
-        let path = LockPath::new("x.lock".as_ref(), true).unwrap();
-        for errno in [Errno::NOLCK, Errno::OPNOTSUPP, Errno::NOSYS] {
-            let error = not_locked(errno.into(), &path);
-            assert!(matches!(error, Error::Unsupported { .. }), "{error}");
-        }
-        for errno in [Errno::IO, Errno::BADF, Errno::STALE] {
-            let error = not_locked(errno.into(), &path);
-            assert!(matches!(error, Error::Io { .. }), "{error}");
-        }
-        let error = not_locked(ErrorKind::Unsupported.into(), &path);
-        assert!(matches!(error, Error::Unsupported { .. }), "{error}");
-    }
-
-    #[test]
-    fn what_was_not_opened_is_named() {
-        let path = LockPath::new("x.lock".as_ref(), true).unwrap();
-        let error = |errno| not_opened(errno, &path);
-        assert!(matches!(error(Errno::LOOP), Error::Symlink { .. }));
-        assert!(matches!(error(Errno::ISDIR), Error::NotRegular { .. }));
-        assert!(matches!(error(Errno::NXIO), Error::NotRegular { .. }));
-        for errno in [
-            Errno::ACCESS,
-            Errno::PERM,
-            Errno::ROFS,
-            Errno::NOSPC,
-            Errno::NOENT,
-        ] {
-            assert!(matches!(error(errno), Error::Io { .. }), "{errno}");
-        }
     }
 }

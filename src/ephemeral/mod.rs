@@ -1,6 +1,6 @@
 //! File locks that clean up after themselves, for programs on one machine. They need no daemon.
 //!
-//! A lock is an empty file with a lock of the kernel on it (`flock`). The file appears when
+//! A lock is an empty file with a lock of the kernel on it (`flock`, or `LockFileEx` of Windows). The file appears when
 //! somebody acquires the lock and is gone when the last holder has let go; the kernel ends the lock
 //! with the process, however that ends. The file says nothing: whether a lock is held is known to
 //! the kernel only, and an empty file that a crash has left is removed by the next holder.
@@ -36,8 +36,8 @@ mod event;
 mod guard;
 mod holders;
 mod lock_file;
-mod network;
 mod patience;
+mod sys;
 
 use std::fmt;
 use std::io;
@@ -149,7 +149,8 @@ impl EphemeralLock {
     }
 
     /// The permissions of the file if it has to be made, less the process's umask; `0o600` unless set.
-    /// Whoever is to use the lock must be allowed to write the file, and its directory.
+    /// Every user of the lock must be allowed to write the file and its directory. On Windows the permissions
+    /// have no effect: the file inherits the access rights of its directory.
     pub fn permissions(mut self, mode: u32) -> Self {
         self.permissions = mode;
         self
@@ -162,11 +163,13 @@ impl EphemeralLock {
         self
     }
 
-    /// Whether the file stays when the lock is let go. Then it may also have contents, which are left
-    /// as they are.
+    /// Whether the file stays in place when the lock is released. It may have contents then, which are
+    /// never changed.
     ///
-    /// For a file in a directory that is there to stay, such as a daemon's data. All who use the file
-    /// should say the same.
+    /// Set it for a file that other programs lock with `flock` as well, such as flock(1) in scripts: a
+    /// waiting flock(1) can get a file that was removed meanwhile, and then excludes no newcomer. Also
+    /// set it for a file that is there to stay, such as one among a daemon's data. Every program that
+    /// locks the file with this library should set the same.
     pub fn keep_file(mut self, keep: bool) -> Self {
         self.keep_file = keep;
         self
@@ -203,6 +206,14 @@ impl EphemeralLock {
         self.acquire_in(Mode::Try)
     }
 
+    /// Fails if the path has a file that could not be opened as a lock file. It makes and locks
+    /// nothing, so it does not know whether a missing file could be made.
+    #[cfg(feature = "daemon")]
+    pub(crate) fn check(&self) -> Result<(), Error> {
+        let path = LockPath::new(&self.path, self.allow_network)?;
+        LockFile::open(&path, None, self.keep_file).map(drop)
+    }
+
     fn acquire_in(&self, mode: Mode) -> Result<Guard, Error> {
         let mut patience = Patience::new(mode);
         let result = self.acquire_with(&mut patience);
@@ -234,10 +245,12 @@ impl EphemeralLock {
             path: path.as_path().to_owned(),
         };
         loop {
-            let file = match LockFile::open(&path, self.permissions, self.keep_file)? {
-                Some(file) => file,
-                None if patience.replaced(&path) => continue,
-                None => return Err(busy()),
+            let file = match LockFile::open(&path, Some(self.permissions), self.keep_file) {
+                Ok(Some(file)) => file,
+                Ok(None) if patience.replaced(&path) => continue,
+                Ok(None) => return Err(busy()),
+                Err(error) if lock_file::may_pass(&error) && patience.passes() => continue,
+                Err(error) => return Err(error),
             };
             if !file.lock(&path, self.kind, patience.blocks())? {
                 match patience.busy() {

@@ -13,6 +13,9 @@ use super::lock_file::LockPath;
 const RETRIES_MAX: u32 = 64;
 /// So many times one tries again at once. The usual crowd of waiters is through by then.
 const RETRIES_AT_ONCE: u32 = 4;
+/// How often one tries in succession to open a file that may be removed just now. After that the error is
+/// one of permission: about half a second.
+const PASSES_MAX: u32 = 20;
 /// When a line in the log says that many want this lock.
 const RETRIES_WARNED: u32 = 16;
 /// The longest pause. Whoever waits with a timeout has the lock at most this long after it is free.
@@ -39,6 +42,8 @@ pub(super) struct Patience {
     retries: u32,
     /// How often it was held by somebody else.
     refusals: u32,
+    /// How often in succession it could not be opened.
+    passes: u32,
 }
 
 impl Patience {
@@ -48,6 +53,7 @@ impl Patience {
             since: now(),
             retries: 0,
             refusals: 0,
+            passes: 0,
         }
     }
 
@@ -66,6 +72,7 @@ impl Patience {
 
     /// Somebody else holds the lock. Says whether to try again, and pauses before.
     pub(super) fn busy(&mut self) -> bool {
+        self.passes = 0;
         self.refusals = self.refusals.saturating_add(1);
         let rest = self.rest().unwrap_or_default();
         if rest.is_zero() {
@@ -78,6 +85,7 @@ impl Patience {
 
     /// The file was replaced while we locked it. Says whether to try again, and pauses before.
     pub(super) fn replaced(&mut self, path: &LockPath) -> bool {
+        self.passes = 0;
         self.retries = self.retries.saturating_add(1);
         if self.retries == RETRIES_WARNED {
             log::warn!(
@@ -94,6 +102,17 @@ impl Patience {
         if self.retries >= RETRIES_AT_ONCE {
             sleep(pause(self.retries).min(self.rest().unwrap_or(PAUSE_MAX)));
         }
+        true
+    }
+
+    /// The file cannot be opened, perhaps because its name is about to go. Says whether to try again, and
+    /// pauses before.
+    pub(super) fn passes(&mut self) -> bool {
+        self.passes += 1;
+        if self.passes >= PASSES_MAX || self.rest() == Some(Duration::ZERO) {
+            return false;
+        }
+        sleep(pause(self.passes).min(self.rest().unwrap_or(PAUSE_MAX)));
         true
     }
 
@@ -146,6 +165,16 @@ mod tests {
         // Without the pauses this would be a loop; with them the numbers are what counts.
         let tries = (1..).take_while(|_| patience.replaced(&path)).count();
         assert_eq!(tries as u32 + 1, RETRIES_MAX);
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_opened_is_an_error_after_20_tries_in_succession() {
+        let mut patience = Patience::new(Mode::Block);
+        let tries = |patience: &mut Patience| (1..).take_while(|_| patience.passes()).count() + 1;
+        assert_eq!(tries(&mut patience), PASSES_MAX as usize);
+        assert!(patience.replaced(&path()));
+        assert_eq!(tries(&mut patience), PASSES_MAX as usize);
+        assert!(!Patience::new(Mode::Within(Duration::ZERO)).passes());
     }
 
     #[test]

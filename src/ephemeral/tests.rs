@@ -70,7 +70,7 @@ fn errors_say_what_and_where_and_what_to_do() {
         Error::Busy { path: path() },
         Error::Unsupported {
             path: path(),
-            why: network::refusal("nfs4"),
+            why: lock_file::on_network("nfs4"),
         },
         Error::Symlink { path: path() },
         Error::NotRegular {

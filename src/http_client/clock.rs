@@ -5,21 +5,16 @@
 
 use std::time::Duration;
 
-use rustix::time::{ClockId, clock_gettime};
+use crate::uptime::uptime;
 
-/// A moment, as time since the machine started.
+/// A moment, as the time of [`uptime`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Moment(Duration);
 
 impl Moment {
     /// What time it is.
-    #[expect(
-        clippy::disallowed_methods,
-        reason = "the one place of this client that reads the clock"
-    )]
     pub(super) fn now() -> Self {
-        let time = clock_gettime(ClockId::Boottime);
-        Self(Duration::new(time.tv_sec as u64, time.tv_nsec as u32))
+        Self(uptime())
     }
 
     /// Before every other.

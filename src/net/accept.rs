@@ -1,7 +1,8 @@
 //! Accepting connections: how many in one turn, and what happens when descriptors run out (EMFILE).
 //!
 //! Connections never take the last descriptors: the journal, the log and files that are read again
-//! need some, too.
+//! need some, too. When there are no more, the oldest connection that has not authenticated makes
+//! room for a newcomer; without one newcomers wait.
 //!
 //! A connection that is not accepted yet waits in the listener's backlog, which the kernel keeps,
 //! so a pause in accepting loses nobody. An outage is reported once when it begins and once when it
@@ -24,6 +25,10 @@ use crate::store::Store;
 
 /// Most connections accepted from one listener in one turn; the others wait for the next turn.
 const ACCEPTS_PER_TURN_MAX: u32 = 128;
+
+/// Pause after a turn in which strangers made room for newcomers. It bounds the rate at which they
+/// are displaced, so that a client has this long at least to show its token.
+const NEWCOMERS_PAUSE: Millis = Millis(2);
 
 /// How long accepting pauses when descriptors have run out: doubled up to the second figure.
 const ACCEPT_PAUSE_MIN: Millis = Millis(5);
@@ -118,7 +123,7 @@ impl Acceptor {
     ) {
         let memory = server.transport_memory();
         let mut accepts_left = ACCEPTS_PER_TURN_MAX;
-        while self.ready && self.not_before <= now && accepts_left > 0 {
+        while self.ready && self.not_before <= now && accepts_left > 0 && server.takes_newcomers() {
             accepts_left -= 1;
             let checked = descriptors.check(&self.listener);
             match checked.and_then(|()| self.listener.accept(&memory)) {
@@ -129,8 +134,18 @@ impl Acceptor {
                 }
                 Err(error) if error.kind() == ErrorKind::WouldBlock => self.backlog_is_empty(),
                 Err(error) if is_of_one_peer(&error) => {}
+                Err(error) if is_without_descriptors(&error) && !self.listener.has_waiting() => {
+                    self.backlog_is_empty();
+                }
+                Err(error) if is_without_descriptors(&error) && server.make_room(now) => {}
+                Err(error) if is_without_descriptors(&error) && server.has_strangers() => {
+                    self.not_before = now.after(NEWCOMERS_PAUSE); // they have not been heard
+                }
                 Err(error) => self.pause_after(&error, now),
             }
+        }
+        if self.ready && server.has_displaced_strangers() {
+            self.not_before = self.not_before.max(now.after(NEWCOMERS_PAUSE));
         }
     }
 
@@ -184,6 +199,11 @@ fn is_of_one_peer(error: &io::Error) -> bool {
         error.kind(),
         ErrorKind::ConnectionAborted | ErrorKind::ConnectionReset | ErrorKind::Interrupted
     )
+}
+
+/// Whether this process has no descriptors left.
+fn is_without_descriptors(error: &io::Error) -> bool {
+    Errno::from_io_error(error) == Some(Errno::MFILE)
 }
 
 /// What an operator can do about it, to be said after the error.

@@ -9,7 +9,7 @@ use std::fmt;
 use std::fs;
 use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
-use std::os::fd::{AsFd, AsRawFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
@@ -18,6 +18,7 @@ use std::time::Duration;
 use mio::event::Source;
 use mio::net::{TcpListener, UnixListener};
 use mio::{Interest, Registry, Token};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::fcntl_dupfd_cloexec;
 use socket2::{Domain, Protocol, SockAddr, SockRef, TcpKeepalive, Type};
 
@@ -213,11 +214,20 @@ impl Listener {
 
     /// The number that the next descriptor of this process will have.
     pub(super) fn lowest_free_descriptor(&self) -> io::Result<RawFd> {
-        let listener = match &self.kind {
+        Ok(fcntl_dupfd_cloexec(self.as_fd(), 0)?.as_raw_fd())
+    }
+
+    /// Whether a peer waits to be accepted. At the limit of descriptors `accept` does not say so.
+    pub(super) fn has_waiting(&self) -> bool {
+        let mut listener = [PollFd::from_borrowed_fd(self.as_fd(), PollFlags::IN)];
+        poll(&mut listener, Some(&Timespec::default())).is_ok_and(|ready| ready > 0)
+    }
+
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match &self.kind {
             ListenerKind::Tcp(listener) => listener.as_fd(),
             ListenerKind::Unix(socket) => socket.listener.as_fd(),
-        };
-        Ok(fcntl_dupfd_cloexec(listener, 0)?.as_raw_fd())
+        }
     }
 
     fn accept_socket(&self) -> io::Result<Socket> {

@@ -15,19 +15,35 @@ use crate::ephemeral::{EphemeralLock, Error, Guard};
 /// # Errors
 /// `AddrInUse` when another process has it; otherwise what the system says.
 pub(super) fn lock_of(socket: &Path) -> io::Result<Guard> {
+    let lock = lock_beside(socket);
+    lock.try_acquire().map_err(|error| refused(error, &lock))
+}
+
+/// Fails if the lock file of a socket's path is there and cannot be used. Makes and locks nothing.
+///
+/// # Errors
+/// What [`lock_of`] would say, except that another process has it.
+pub(crate) fn check_lock_beside(socket: &Path) -> io::Result<()> {
+    let lock = lock_beside(socket);
+    lock.check().map_err(|error| refused(error, &lock))
+}
+
+fn lock_beside(socket: &Path) -> EphemeralLock {
     let mut name = socket.as_os_str().to_owned();
     name.push(".lock");
-    let path = PathBuf::from(name);
     // Wherever it is: no other machine can serve this socket.
-    let lock = EphemeralLock::exclusive(&path).allow_network(true);
-    lock.try_acquire().map_err(|error| match error {
+    EphemeralLock::exclusive(PathBuf::from(name)).allow_network(true)
+}
+
+fn refused(error: Error, lock: &EphemeralLock) -> io::Error {
+    match error {
         Error::Busy { .. } => {
             let why = "it is in use by a running daemon";
             io::Error::new(ErrorKind::AddrInUse, why)
         }
-        Error::Io { source, .. } => explained(source, &path),
+        Error::Io { source, .. } => explained(source, lock.path()),
         other => other.into(),
-    })
+    }
 }
 
 /// Adds what an operator can do about a lock file that somebody else has left, or still has.

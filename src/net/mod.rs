@@ -13,6 +13,7 @@ mod stream;
 
 pub use self::clock::{Clock, boot_time};
 pub use self::listener::Listener;
+pub(crate) use self::lock_file::check_lock_beside;
 pub use self::reactor::{Between, Reactor, Remote, RunError, Seen};
 pub use self::socket::Socket;
 #[cfg(feature = "tls")]

@@ -47,6 +47,8 @@ pub struct Reactor<S = Memory> {
     events: Events,
     server: Server<Stream, S>,
     acceptors: Vec<Acceptor>,
+    /// Which of them accepted first the last time.
+    first_acceptor: usize,
     descriptors: Descriptors,
     signals: Option<Signals>,
     remote: Remote,
@@ -200,6 +202,7 @@ impl<S: Store> Reactor<S> {
             events: Events::with_capacity(EVENTS_PER_TURN_MAX),
             server,
             acceptors,
+            first_acceptor: 0,
             descriptors: Descriptors::new(),
             signals: None,
             remote: Remote {
@@ -429,7 +432,10 @@ impl<S: Store> Reactor<S> {
         }
         let now = self.clock.now();
         self.descriptors.look();
-        for acceptor in &mut self.acceptors {
+        // Each time another listener is the first: at a limit, the first one may take every place.
+        self.first_acceptor = (self.first_acceptor + 1) % self.acceptors.len();
+        let (late, early) = self.acceptors.split_at_mut(self.first_acceptor);
+        for acceptor in early.iter_mut().chain(late) {
             let (server, registry) = (&mut self.server, self.poll.registry());
             acceptor.accept(now, server, registry, &mut self.descriptors);
         }

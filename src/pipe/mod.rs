@@ -17,6 +17,7 @@ use std::rc::Rc;
 use self::encrypted::Session;
 pub use self::encrypted::{Dialect, encrypted_pipe};
 pub use self::harness::{ORIGIN, Pipes};
+use crate::server::identity::{self, Identity};
 use crate::server::{Host, Readiness, Transport};
 
 /// What a system call of the server's end takes, in nanoseconds, roughly as over a socket.
@@ -183,6 +184,15 @@ impl Transport for Pipe {
 
     fn host(&self) -> Host {
         self.host
+    }
+
+    /// The simulator gives each connection its own user. They count as one peer, so that a client
+    /// may repeat a request over any connection.
+    fn identity(&self) -> Identity {
+        identity::of_host(match self.host {
+            Host::User(_) => Host::User(0),
+            host => host,
+        })
     }
 }
 

@@ -33,6 +33,10 @@ impl Segments {
         let by_owner: Vec<Row> = self.by_owner.rows().collect();
         assert_eq!(by_start, by_owner, "the two orders have come apart");
         assert_eq!(by_owner.len(), self.len(), "miscounted");
+        let mut ids: Vec<u64> = by_owner.iter().map(|row| row.id).collect();
+        ids.sort_unstable();
+        let is_unique = ids.is_sorted_by(|one, other| one < other);
+        assert!(is_unique, "two segments have one id: {ids:?}");
         let shared = self.shared.rows().count();
         assert_eq!(
             shared,
@@ -51,7 +55,7 @@ impl Segments {
             if row.owner == before.owner {
                 let (one, other) = (before.range(), row.range());
                 assert!(!one.overlaps(other), "{before:?} and {row:?} overlap");
-                let same_kind = (before.mode, before.pending) == (row.mode, row.pending);
+                let same_kind = (before.mode, before.life) == (row.mode, row.life);
                 let could_be_one = same_kind && one.touches(other);
                 assert!(!could_be_one, "{before:?} and {row:?} are one");
             }

@@ -1,17 +1,17 @@
 //! Every row of the table of what the Linux kernel does with locks of byte ranges.
 
-use super::{ByteRange, Segments, Sharing};
+use super::{ByteRange, Grant, Segments, Sharing};
 
 /// The resource, in the words of the table: `W` is exclusive, `R` shared, `U` unlock, each with an
 /// offset and a length, 0 for "to the end".
-struct Table(Segments);
+struct Table(Segments, u64);
 
 const A: u32 = 1;
 const B: u32 = 2;
 
 impl Table {
     fn new() -> Self {
-        Self(Segments::new())
+        Self(Segments::new(), 0)
     }
 
     fn range(start: u64, len: u64) -> ByteRange {
@@ -23,7 +23,13 @@ impl Table {
         let range = Self::range(start, len);
         let free = self.0.first_conflict(owner, range, mode).is_none();
         if free {
-            self.0.set(owner, range, mode, 0, false);
+            self.1 += 2;
+            let id = self.1;
+            let grant = Grant {
+                id,
+                ..Grant::default()
+            };
+            self.0.set(owner, range, mode, grant);
         }
         self.0.check();
         free
@@ -40,7 +46,8 @@ impl Table {
     }
 
     fn u(&mut self, start: u64, len: u64) -> &mut Self {
-        self.0.unlock(A, Self::range(start, len));
+        self.1 += 2;
+        self.0.unlock(A, Self::range(start, len), self.1);
         self.0.check();
         self
     }
@@ -94,7 +101,7 @@ fn an_unlock_of_nothing_succeeds() {
     let mut table = Table::new();
     table.u(0, 10).has("");
     assert_eq!(
-        table.0.unlock(A, Table::range(0, 0)),
+        table.0.unlock(A, Table::range(0, 0), 9),
         0,
         "nothing is touched"
     );

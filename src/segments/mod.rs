@@ -13,6 +13,7 @@
 //! Never reads a clock, never draws a random number, and never knows who an owner is.
 
 mod check;
+mod grants;
 #[cfg(test)]
 mod kernel_table_tests;
 mod leaves;
@@ -27,6 +28,7 @@ mod tree;
 mod tree_find;
 mod walks;
 
+pub use self::grants::{Grant, Grants, LIVE, RangeGrant};
 use self::order::{ByOwner, ByStart, Disjoint, Order, Row};
 pub use self::range::{ByteRange, Segment, Sharing};
 use self::tree::Tree;
@@ -39,20 +41,21 @@ pub use self::walks::{All, Conflicts, Position};
 /// the owner that asks.
 ///
 /// ```
-/// # use latchd::segments::{ByteRange, Segments, Sharing};
+/// # use latchd::segments::{ByteRange, Grant, Segments, Sharing};
 /// let range = |start, len| ByteRange::new(start, len).expect("it ends before 2^64");
 /// let mut segments = Segments::new();
-/// segments.set(1, range(0, 100), Sharing::Exclusive, 0, false);
-/// segments.unlock(1, range(10, 10));
+/// let grant = Grant { id: 7, ..Grant::default() };
+/// segments.set(1, range(0, 100), Sharing::Exclusive, grant);
+/// segments.unlock(1, range(10, 10), 9);
 ///
-/// let left: Vec<_> = segments.of_owner(1).map(|segment| segment.range).collect();
-/// assert_eq!(left, [range(0, 10), range(20, 80)]);
+/// let left: Vec<_> = segments.of_owner(1).map(|it| (it.id, it.range)).collect();
+/// assert_eq!(left, [(7, range(0, 10)), (9, range(20, 80))]);
 /// let (owner, segment) = segments.first_conflict(2, range(15, 0), Sharing::Shared).expect("one");
 /// assert_eq!((owner, segment.range), (1, range(20, 80)));
 /// ```
 ///
-/// A segment costs 32 bytes in each of two trees: 64 if leaves are full, as they are if ranges are
-/// locked in order, about 95 if not. A single one costs 96 with the allocator's share.
+/// A segment costs 40 bytes in each of two trees: 80 if leaves are full, as they are if ranges are
+/// locked in order, about 120 if not. A single one costs 96 with the allocator's share.
 pub struct Segments {
     exclusive: Tree<Disjoint>,
     shared: Tree<ByStart>,
@@ -210,7 +213,7 @@ impl Segments {
     pub fn is_covered(&self, owner: u32, range: ByteRange, mode: Sharing, live_only: bool) -> bool {
         let mut next = range.start();
         for segment in self.of_owner_overlapping(owner, range) {
-            let counts = segment.mode.covers(mode) && !(live_only && segment.pending);
+            let counts = segment.mode.covers(mode) && !(live_only && segment.pending());
             if !counts || segment.range.start() > next {
                 return false;
             }
@@ -226,53 +229,40 @@ impl Segments {
     /// pending; less than 0 if there would be fewer.
     #[must_use]
     pub fn growth_of_set(&self, owner: u32, range: ByteRange, mode: Sharing) -> i64 {
-        let wanted = Segment {
-            range,
-            mode,
-            since: 0,
-            pending: false,
-        };
-        self.change(owner, range, Some(wanted)).growth()
+        let wanted = Grant::default().of(range, mode);
+        self.change(owner, range, Some(wanted), 0).growth()
     }
 
     /// How many segments more there would be after [`Segments::unlock`]: 1 if it splits one.
     #[must_use]
     pub fn growth_of_unlock(&self, owner: u32, range: ByteRange) -> i64 {
-        self.change(owner, range, None).growth()
+        self.change(owner, range, None, 0).growth()
     }
 
     /// Locks a range, which nothing is in the way of. If there is, one byte would be granted twice,
     /// and that stops the process.
     ///
     /// What the owner had there is replaced; what is left of it keeps its age. Segments of the same
-    /// mode that overlap or touch become one, which is as old as the oldest of them, but what is
-    /// pending stays apart from what is not.
+    /// mode that overlap or touch become one, which has the id and the age of the oldest of them, but
+    /// what different lives of the server have granted stays apart. What an earlier life had granted
+    /// is had back: the new segment has its age, and also its id if it has its first byte.
+    ///
+    /// The id stays with the first byte. What is split off behind has the number after `grant.id`.
     ///
     /// Returns how many segments were taken out and put in: 0 if the same lock was there already.
-    pub fn set(
-        &mut self,
-        owner: u32,
-        range: ByteRange,
-        mode: Sharing,
-        since: u64,
-        pending: bool,
-    ) -> u32 {
+    pub fn set(&mut self, owner: u32, range: ByteRange, mode: Sharing, grant: Grant) -> u32 {
         if let Some((other, held)) = self.first_conflict(owner, range, mode) {
             panic!("granting {mode:?} {range:?} to {owner}, but {other} has {held:?}");
         }
-        let wanted = Segment {
-            range,
-            mode,
-            since,
-            pending,
-        };
-        self.apply(self.change(owner, range, Some(wanted)))
+        let wanted = grant.of(range, mode);
+        self.apply(self.change(owner, range, Some(wanted), grant.id + 1))
     }
 
-    /// Unlocks what the owner has of a range, pending or not. Returns how many segments were taken
-    /// out and put in: 0 if it had nothing there.
-    pub fn unlock(&mut self, owner: u32, range: ByteRange) -> u32 {
-        self.apply(self.change(owner, range, None))
+    /// Unlocks what the owner has of a range, pending or not. If that makes two segments of one, the
+    /// second has the id `behind`. Returns how many segments were taken out and put in: 0 if it had
+    /// nothing there.
+    pub fn unlock(&mut self, owner: u32, range: ByteRange, behind: u64) -> u32 {
+        self.apply(self.change(owner, range, None, behind))
     }
 
     /// Takes out the first segments of an owner, `max` at most, and calls `gone` with each. Returns
@@ -328,18 +318,29 @@ impl Segments {
         })
     }
 
-    /// What becomes of the segments of an owner if it locks or, with `None`, unlocks a range.
-    fn change(&self, owner: u32, range: ByteRange, wanted: Option<Segment>) -> Change {
+    /// What becomes of the segments of an owner if it locks or, with `None`, unlocks a range. What is
+    /// split off behind it has the id `split_id`.
+    fn change(
+        &self,
+        owner: u32,
+        range: ByteRange,
+        wanted: Option<Segment>,
+        split_id: u64,
+    ) -> Change {
         let mut wanted = wanted.map(|segment| Row::new(owner, segment));
         let (mut before, mut behind) = (None, None);
         let (mut removed, mut first) = (0, None);
         for row in self.near(owner, range) {
-            let same_kind = |it: &&mut Row| (it.mode, it.pending) == (row.mode, row.pending);
+            let same_kind = |it: &&mut Row| (it.mode, it.life) == (row.mode, row.life);
             if let Some(wanted) = wanted.as_mut().filter(same_kind) {
                 wanted.start = wanted.start.min(row.start);
                 wanted.last = wanted.last.max(row.last);
-                wanted.since = wanted.since.min(row.since);
+                wanted.take_identity(row.since, row.id);
             } else if row.range().overlaps(range) {
+                if let Some(wanted) = wanted.as_mut().filter(|it| it.life != row.life) {
+                    let keeps_id = range.start() <= row.start;
+                    wanted.take_identity(row.since, if keeps_id { row.id } else { wanted.id });
+                }
                 if row.start < range.start() {
                     let last = range.start() - 1;
                     before = Some(Row { last, ..row });
@@ -353,6 +354,14 @@ impl Segments {
             }
             removed += 1;
             first = first.or(Some(row));
+        }
+        if let Some(behind) = &mut behind
+            && [before, wanted]
+                .iter()
+                .flatten()
+                .any(|it| it.id == behind.id)
+        {
+            behind.id = split_id;
         }
         Change {
             removed,

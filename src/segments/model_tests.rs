@@ -3,7 +3,7 @@
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-use super::{ByteRange, Position, Segment, Segments, Sharing};
+use super::{ByteRange, Grant, Position, Segment, Segments, Sharing};
 
 const OWNERS: usize = 3;
 
@@ -11,13 +11,22 @@ const OWNERS: usize = 3;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Held {
     mode: Sharing,
-    pending: bool,
+    life: u16,
     since: u64,
+    id: u64,
 }
 
 impl Held {
+    fn grant(self) -> Grant {
+        Grant {
+            id: self.id,
+            since: self.since,
+            life: self.life,
+        }
+    }
+
     fn same_kind(self, other: Option<Self>) -> bool {
-        other.is_some_and(|other| (other.mode, other.pending) == (self.mode, self.pending))
+        other.is_some_and(|other| (other.mode, other.life) == (self.mode, self.life))
     }
 }
 
@@ -75,8 +84,9 @@ impl Model {
             found.push(Segment {
                 range: self.range(first, at - 1),
                 mode: held.mode,
+                id: held.id,
                 since: held.since,
-                pending: held.pending,
+                life: held.life,
             });
         }
         found
@@ -102,27 +112,61 @@ impl Model {
         all
     }
 
+    /// What the owner has, with the first and the last byte of each.
+    fn pieces(&self, owner: usize) -> Vec<(usize, usize, Held)> {
+        let mut pieces: Vec<(usize, usize, Held)> = Vec::new();
+        for (at, byte) in self.bytes.iter().enumerate() {
+            let Some(held) = byte[owner] else { continue };
+            match pieces.last_mut() {
+                Some((_, last, it)) if *last + 1 == at && *it == held => *last = at,
+                _ => pieces.push((at, at, held)),
+            }
+        }
+        pieces
+    }
+
     fn set(&mut self, owner: usize, (first, last): (usize, usize), mut held: Held) {
-        // With all of its kind that it overlaps or touches, it is as old as the oldest.
-        let same = |bytes: &[[Option<Held>; OWNERS]], at: usize| held.same_kind(bytes[at][owner]);
+        let (pieces, split_id) = (self.pieces(owner), held.id + 1);
         let (mut from, mut to) = (first, last);
-        while from > 0 && same(&self.bytes, from - 1) {
-            from -= 1;
+        let mut identities = vec![(held.since, held.id)];
+        for &(begin, end, piece) in &pieces {
+            let overlaps = begin <= last && first <= end;
+            let touches = end + 1 == first || last + 1 == begin;
+            if piece.same_kind(Some(held)) && (overlaps || touches) {
+                // All of its kind that it overlaps or touches becomes one with it.
+                (from, to) = (from.min(begin), to.max(end));
+                identities.push((piece.since, piece.id));
+            } else if piece.life != held.life && overlaps {
+                // It is had back, and its id stays with its first byte.
+                let id = if begin >= first { piece.id } else { held.id };
+                identities.push((piece.since, id));
+            }
         }
-        while to + 1 < self.bytes.len() && same(&self.bytes, to + 1) {
-            to += 1;
-        }
-        let before = self.bytes[from..=to].iter().map(|byte| byte[owner]);
-        let ages = before.flatten().filter(|it| held.same_kind(Some(*it)));
-        held.since = ages.map(|it| it.since).fold(held.since, u64::min);
+        // The oldest counts.
+        (held.since, held.id) = identities.into_iter().min().expect("its own");
+        self.split(owner, (first, last), split_id, Some(held));
         for byte in &mut self.bytes[from..=to] {
             byte[owner] = Some(held);
         }
     }
 
-    fn unlock(&mut self, owner: usize, (first, last): (usize, usize)) {
+    fn unlock(&mut self, owner: usize, (first, last): (usize, usize), split_id: u64) {
+        self.split(owner, (first, last), split_id, None);
         for byte in &mut self.bytes[first..=last] {
             byte[owner] = None;
+        }
+    }
+
+    /// What is left behind the bytes has another id if the first byte, with the id, is elsewhere.
+    fn split(&mut self, owner: usize, (first, last): (usize, usize), id: u64, new: Option<Held>) {
+        for (begin, end, piece) in self.pieces(owner) {
+            let is_behind = begin <= last && end > last;
+            let id_is_elsewhere = begin < first || new.is_some_and(|it| it.id == piece.id);
+            if is_behind && id_is_elsewhere && !piece.same_kind(new) {
+                for byte in &mut self.bytes[last + 1..=end] {
+                    byte[owner] = Some(Held { id, ..piece });
+                }
+            }
         }
     }
 
@@ -179,7 +223,7 @@ impl Model {
 
         for live_only in [false, true] {
             let covered = self.bytes[first..=last].iter().all(|byte| {
-                let counts = |held: Held| held.mode.covers(mode) && !(live_only && held.pending);
+                let counts = |held: Held| held.mode.covers(mode) && !(live_only && held.life != 0);
                 byte[owner].is_some_and(counts)
             });
             assert_eq!(segments.is_covered(id, range, mode, live_only), covered);
@@ -192,6 +236,7 @@ struct Both {
     model: Model,
     segments: Segments,
     now: u64,
+    last_id: u64,
 }
 
 impl Both {
@@ -200,6 +245,7 @@ impl Both {
             model: Model::new(low, high),
             segments: Segments::new(),
             now: 1_000,
+            last_id: 0,
         }
     }
 
@@ -212,16 +258,18 @@ impl Both {
         }
         // Not always later than all before, as after a restart.
         self.now = self.now * 7 % 1_009;
-        let since = self.now;
+        let (since, life) = (self.now, u16::from(pending));
+        self.last_id += 2;
         let held = Held {
             mode,
-            pending,
+            life,
             since,
+            id: self.last_id,
         };
         let before = self.segments.len() as i64;
         let growth = self.segments.growth_of_set(id, range, mode);
         let own_before = self.model.segments_of(owner);
-        let touched = self.segments.set(id, range, mode, since, pending);
+        let touched = self.segments.set(id, range, mode, held.grant());
         self.model.set(owner, bytes, held);
         if !pending {
             assert_eq!(self.segments.len() as i64 - before, growth);
@@ -238,8 +286,9 @@ impl Both {
         let before = self.segments.len() as i64;
         let growth = self.segments.growth_of_unlock(id, range);
         let own_before = self.model.segments_of(owner);
-        let touched = self.segments.unlock(id, range);
-        self.model.unlock(owner, bytes);
+        self.last_id += 2;
+        let touched = self.segments.unlock(id, range, self.last_id);
+        self.model.unlock(owner, bytes, self.last_id);
         assert_eq!(self.segments.len() as i64 - before, growth);
         assert_eq!(
             touched,
@@ -298,12 +347,14 @@ fn nothing_that_can_happen_to_five_bytes_leaves_a_gap_or_an_overlap() {
                 for (owner, mode) in [kind.0, kind.1].into_iter().enumerate() {
                     if let Some(mode) = mode {
                         let (range, since) = (both.model.range(at, at), 5 - at as u64);
+                        both.last_id += 2;
                         let held = Held {
                             mode,
                             since,
-                            pending: false,
+                            life: 0,
+                            id: both.last_id,
                         };
-                        both.segments.set(owner as u32, range, mode, since, false);
+                        both.segments.set(owner as u32, range, mode, held.grant());
                         both.model.set(owner, (at, at), held);
                     }
                 }
@@ -398,8 +449,10 @@ proptest! {
             let mode = if shared { Sharing::Shared } else { Sharing::Exclusive };
             let (id, range) = (owner as u32, both.model.range(at, at));
             if both.segments.first_conflict(id, range, mode).is_none() {
-                let held = Held { mode, pending: at % 3 == 0, since: at as u64 % 7 };
-                both.segments.set(id, range, mode, held.since, held.pending);
+                both.last_id += 2;
+                let life = u16::from(at % 3 == 0);
+                let held = Held { mode, life, since: at as u64 % 7, id: both.last_id };
+                both.segments.set(id, range, mode, held.grant());
                 both.model.set(owner, (at, at), held);
             }
         }

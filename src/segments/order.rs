@@ -8,9 +8,10 @@ pub(super) struct Row {
     pub(super) start: u64,
     pub(super) last: u64,
     pub(super) since: u64,
+    pub(super) id: u64,
     pub(super) owner: u32,
+    pub(super) life: u16,
     pub(super) mode: Sharing,
-    pub(super) pending: bool,
 }
 
 impl Row {
@@ -19,10 +20,16 @@ impl Row {
             start: segment.range.start(),
             last: segment.range.last(),
             since: segment.since,
+            id: segment.id,
             owner,
+            life: segment.life,
             mode: segment.mode,
-            pending: segment.pending,
         }
+    }
+
+    /// It is one with a lock of this age and id from now on: the older of the two counts.
+    pub(super) fn take_identity(&mut self, since: u64, id: u64) {
+        (self.since, self.id) = (self.since, self.id).min((since, id));
     }
 
     pub(super) fn range(&self) -> ByteRange {
@@ -34,8 +41,9 @@ impl Row {
         Segment {
             range: self.range(),
             mode: self.mode,
+            id: self.id,
             since: self.since,
-            pending: self.pending,
+            life: self.life,
         }
     }
 }

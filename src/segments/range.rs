@@ -3,6 +3,8 @@
 //! On the wire a range is an offset and a length. It becomes a first and a last byte once, at the
 //! edge, and all arithmetic is with the last byte: unlike the end, it always fits into 64 bits.
 
+use super::grants::LIVE;
+
 /// First and last byte, both included. If the last one is [`u64::MAX`], the range goes to the end,
 /// however far that grows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -135,10 +137,20 @@ pub struct Segment {
     pub range: ByteRange,
     /// Whether others may have them, too.
     pub mode: Sharing,
+    /// Its number, which no other segment of the resource has.
+    pub id: u64,
     /// When the oldest part of it was granted, in nanoseconds.
     pub since: u64,
-    /// Restored after a restart, and not reclaimed yet.
-    pub pending: bool,
+    /// The life of the server that granted it, as [`Grant::life`](super::Grant::life).
+    pub life: u16,
+}
+
+impl Segment {
+    /// Whether it was restored after a restart, and not reclaimed yet.
+    #[must_use]
+    pub const fn pending(&self) -> bool {
+        self.life != LIVE
+    }
 }
 
 #[cfg(test)]

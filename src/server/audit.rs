@@ -123,6 +123,13 @@ impl<T: Transport, S: Store> Server<T, S> {
         tell("break", &self.operator(now, id), &about);
     }
 
+    /// An operator asks to end all range locks of a client.
+    pub(super) fn audit_break_ranges_of(&self, now: Nanos, id: ConnId, client: &[u8]) {
+        let client = client.escape_ascii().to_string();
+        let about = [("client", client.as_str()), ("range", "*")];
+        tell("break", &self.operator(now, id), &about);
+    }
+
     /// Somebody asks to end the grace period.
     pub(super) fn audit_grace_end(&self, now: Nanos, id: ConnId) {
         tell("grace-end", &self.operator(now, id), &[]);

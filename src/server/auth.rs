@@ -6,7 +6,8 @@
 
 use std::rc::Rc;
 
-use super::conn::{Phase, Transport};
+use super::conn::{Conn, Phase, Transport};
+use super::identity::Identity;
 use super::{Host, Server};
 use crate::access::{Access, Pass, UID_NAME};
 use crate::base::{ConnId, Nanos};
@@ -16,6 +17,12 @@ use crate::wire::Answer;
 use crate::wire::command::{Asked, Command};
 use crate::wire::http::Asked as HttpAsked;
 use crate::wire::need::{Need, Subject};
+
+/// Most input that is kept for a connection without a token: enough for a usual HTTP head.
+const STRANGER_BYTES: usize = 8 * 1024;
+
+/// Room for the rest of the line or of the head around the longest token.
+const AUTH_BYTES: usize = 4 * 1024;
 
 /// The number of a pass that does not give everything.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,6 +36,8 @@ pub(super) struct Passes {
     limited: Vec<Option<Pass>>,
     /// The names of those who are let in, each once.
     users: Vec<User>,
+    /// See [`Passes::stranger_bytes_max`].
+    stranger_bytes_max: usize,
 }
 
 /// What somebody is let in with.
@@ -52,7 +61,13 @@ impl Passes {
             }
         }
         self.users.retain(|user| Rc::strong_count(user) > 1);
+        self.stranger_bytes_max = (access.token_bytes_max() + AUTH_BYTES).max(STRANGER_BYTES);
         self.access = access;
+    }
+
+    /// Most bytes of an unfinished request that are kept for a connection without a token.
+    pub(super) fn stranger_bytes_max(&self) -> usize {
+        self.stranger_bytes_max
     }
 
     pub(super) fn asks_for_token(&self) -> bool {
@@ -143,7 +158,7 @@ impl<T: Transport, S: Store> Server<T, S> {
         &self.passes.access
     }
 
-    /// How a connection that has just come and speaks lines is met, and as whom.
+    /// The phase and the user of a connection that has just come.
     pub(super) fn meet(&mut self, transport: &T) -> (Phase, Option<User>) {
         let Passes { access, users, .. } = &mut self.passes;
         if !access.asks_for_token() {
@@ -164,7 +179,7 @@ impl<T: Transport, S: Store> Server<T, S> {
             Phase::Open | Phase::Leaving { .. } => true,
             // The tokens may have been others when it came.
             Phase::Unauthenticated if !self.passes.asks_for_token() => {
-                self.conns[id.slot as usize].phase = Phase::Open;
+                self.let_in(id, Phase::Open);
                 true
             }
             Phase::Unauthenticated => {
@@ -194,12 +209,18 @@ impl<T: Transport, S: Store> Server<T, S> {
         };
         match self.passes.let_in(shown) {
             Some(LetIn { phase, user }) => {
-                self.conns[id.slot as usize].phase = phase;
+                self.let_in(id, phase);
                 self.note_user(now, id, user);
                 self.say(id, Answer::Ok);
             }
             None => self.turn_away(now, id),
         }
+    }
+
+    /// The connection has authenticated, or need not.
+    fn let_in(&mut self, id: ConnId, phase: Phase) {
+        self.conns[id.slot as usize].phase = phase;
+        self.note_known(id);
     }
 
     /// An `auth` on a connection that was let in: an error, unless nobody has asked for one because of who it
@@ -221,27 +242,61 @@ impl<T: Transport, S: Store> Server<T, S> {
         id: ConnId,
         asked: &HttpAsked<'_>,
     ) -> Result<(), NotLetIn> {
-        let Passes { access, users, .. } = &mut self.passes;
+        let Self {
+            passes: Passes { access, users, .. },
+            conns,
+            http,
+            ..
+        } = self;
+        let Conn {
+            transport, codec, ..
+        } = &mut conns[id.slot as usize];
+        let request_id = asked.repeatable_id();
         if !access.asks_for_token() {
+            let peer = match codec.as_http().filter(|_| request_id.is_some()) {
+                Some(codec) => *codec.peer.get_or_insert_with(|| transport.identity()),
+                None => Identity::default(),
+            };
+            http.set_request_key(request_id, &peer);
+            self.let_in_http(id);
             return Ok(());
         }
         let (may, user) = match access.find(asked.bearer) {
             Some(pass) => {
+                http.set_request_key(request_id, pass.asker());
                 let user = pass.name().map(|name| user_of(users, name));
                 let may = pass.is_admin() || pass.may(asked.need(), asked.subject());
                 (may, user)
             }
             None => {
-                let transport = &self.conns[id.slot as usize].transport;
                 let uid = admin_uid(access, transport).filter(|_| asked.bearer.is_none());
                 let uid = uid.ok_or(NotLetIn::WrongToken)?;
+                http.set_request_key(request_id, &transport.identity());
                 (true, Some(user_of(users, &name_of_uid(uid))))
             }
         };
+        self.let_in_http(id);
         self.note_user(now, id, user);
         match may {
             true => Ok(()),
             false => Err(NotLetIn::Forbidden),
+        }
+    }
+
+    /// Whether the head of a request shows a token. If so, its body may follow.
+    pub(super) fn lets_in_by_head(&mut self, id: ConnId, bearer: Option<&[u8]>) -> bool {
+        let access = &self.passes.access;
+        let is_let_in = !access.asks_for_token() || access.find(bearer).is_some();
+        if is_let_in {
+            self.let_in_http(id);
+        }
+        is_let_in
+    }
+
+    /// An HTTP connection is no stranger after its first right token; a wrong one ends it.
+    fn let_in_http(&mut self, id: ConnId) {
+        if self.conns[id.slot as usize].phase == Phase::Unauthenticated {
+            self.let_in(id, Phase::Open);
         }
     }
 

@@ -247,6 +247,17 @@ impl Budget {
         self.spent_after += ACCEPT_NS;
     }
 
+    /// A connection was ended and closed after the turn, to make room for another one.
+    pub(super) fn charge_displaced(&mut self, close_ns: u64) {
+        self.work[Kind::Depart] += close_ns;
+        self.spent_after += close_ns;
+    }
+
+    /// What was spent since the turn.
+    pub(super) fn spent_after(&self) -> u64 {
+        self.spent_after
+    }
+
     /// A connection that ends has given back so much memory.
     pub(super) fn charge_freed(&mut self, bytes: usize) {
         if bytes >= FREED_BYTES_MIN {

@@ -3,11 +3,12 @@
 //! Whatever the reason, the engine forgets the connection at once and exactly once; only the socket
 //! may linger, so that a last answer arrives. Never serves a frame.
 
-use log::{debug, info, warn};
+use log::debug;
 
 use super::budget::{CLOSE_ENCRYPTED_NS, CLOSE_FULL_NS, CLOSE_NS, CLOSES_NS, Kind};
 use super::conn::{Arrival, Flow, Flushed, Owed, Phase, Transport};
-use super::{Due, Server, guesses};
+use super::guesses::{DELAY, TOLD_PER_TURN_MAX};
+use super::{Due, Server};
 use crate::base::{ConnId, Millis, Nanos};
 use crate::engine::types::Input;
 use crate::store::Store;
@@ -26,7 +27,7 @@ pub(super) enum Closing {
     /// The same, but the peer may read as slowly as any other: it was not cut off, its last answer may
     /// be long.
     LastAnswer,
-    /// Send everything, then keep the peer waiting: the price of a wrong secret.
+    /// Send everything, then wait: the close must not reveal at once that a secret was wrong.
     Delay,
 }
 
@@ -47,17 +48,20 @@ pub(super) struct Ended<T> {
     is_full: bool,
 }
 
-impl<T: Transport, S: Store> Server<T, S> {
-    /// Refuses a peer that has not shown the secret.
-    pub(super) fn turn_away(&mut self, now: Nanos, id: ConnId) {
-        self.guesses.note_wrong();
-        self.tell_wrong(now, id);
+impl<T: Transport> Ended<T> {
+    /// What it costs to close the socket.
+    pub(super) fn close_ns(&self) -> u64 {
+        let ns = match self.is_full {
+            true => CLOSE_FULL_NS,
+            false => CLOSE_NS,
+        };
+        ns + u64::from(self.transport.is_encrypted()) * CLOSE_ENCRYPTED_NS
     }
+}
 
-    /// Tells it so, and keeps it waiting, if there is a place for it; otherwise it waits for one,
-    /// without a word. One too many does not. A connection that was let in before, and shows a wrong
-    /// secret of a client, is not turned away, but told so no sooner than anybody else.
-    pub(super) fn tell_wrong(&mut self, now: Nanos, id: ConnId) {
+impl<T: Transport, S: Store> Server<T, S> {
+    /// A connection has shown a wrong secret, of the daemon or of a client. Its refusal is delayed.
+    pub(super) fn turn_away(&mut self, now: Nanos, id: ConnId) {
         let Self {
             conns,
             timers,
@@ -66,31 +70,73 @@ impl<T: Transport, S: Store> Server<T, S> {
             ..
         } = self;
         let conn = &mut conns[id.slot as usize];
-        let host = conn.transport.host();
-        if guesses.has_place(host) {
-            guesses.note_told(now, host);
-            self.arm_guesses(None);
-            if !self.conns[id.slot as usize].codec.is_http() {
-                self.say(id, Answer::ErrorAuth); // over HTTP it is told when the delay is over
-            }
-            let conn = &mut self.conns[id.slot as usize];
-            if conn.is_let_in() && !conn.codec.is_http() {
-                conn.line_started = now;
-                return;
-            }
-            self.leave(now, id, Closing::Delay, "not authenticated");
-        } else if conn.hung_up {
-            self.leave(
-                now,
-                id,
-                Closing::Flush,
-                "left without having shown the secret",
-            );
-        } else if guesses.wait(host, id) {
-            conn.flow = Flow::AwaitsRefusal;
-            timers.rearm(conn.timer, conn.deadline(now, settings));
+        guesses.note_wrong(now, conn.transport.host(), id);
+        conn.flow = Flow::AwaitsRefusal;
+        timers.rearm(conn.timer, conn.deadline(now, settings));
+        self.arm_guesses(None);
+        self.end_hung_up_guess(now, id);
+    }
+
+    /// Ends a connection with a token that hung up after a wrong secret of a client and waits for a
+    /// place. What it holds is released now.
+    pub(super) fn end_hung_up_guess(&mut self, now: Nanos, id: ConnId) {
+        if let Some(conn) = self.conn_mut(id)
+            && conn.hung_up
+            && conn.is_let_in()
+            && self.guesses.waits(id)
+        {
+            self.leave(now, id, Closing::Delay, "left after a wrong secret");
+        }
+    }
+
+    /// Refuses a connection whose delay is over, and ends it. A line connection with a token goes
+    /// on: it guessed the secret of a client.
+    fn tell_wrong(&mut self, now: Nanos, id: ConnId) {
+        let Some(conn) = self.conn_mut(id).filter(|conn| conn.awaits_refusal()) else {
+            return; // it has gone
+        };
+        conn.flow = Flow::Open;
+        conn.line_started = now;
+        let (is_http, is_let_in, hung_up) = (conn.codec.is_http(), conn.is_let_in(), conn.hung_up);
+        if is_http {
+            self.say_unauthorized(id);
         } else {
-            self.close(now, id, "too many wrong secrets");
+            self.say(id, Answer::ErrorAuth);
+        }
+        if is_http || !is_let_in {
+            self.leave(now, id, Closing::HalfClose, "not authenticated");
+        }
+        if hung_up {
+            self.serve_to_its_end(id);
+        } else {
+            self.run.resume(id);
+        }
+    }
+
+    /// Tells connections that have shown a wrong secret so, when their delay is over.
+    pub(super) fn tell_waiting(&mut self, now: Nanos) {
+        self.guesses.timer = None;
+        let mut told_left = TOLD_PER_TURN_MAX;
+        while told_left > 0
+            && let Some(id) = self.guesses.next_due(now)
+        {
+            told_left -= 1;
+            self.tell_wrong(now, id);
+        }
+        self.guesses.fill_places(now);
+        let next_turn = Nanos(now.0 + 1);
+        self.arm_guesses((told_left == 0).then_some(next_turn));
+    }
+
+    /// Has [`Server::tell_waiting`] called at this time, otherwise when there is a reason to.
+    fn arm_guesses(&mut self, at: Option<Nanos>) {
+        let Self {
+            guesses, timers, ..
+        } = self;
+        match (at.or_else(|| guesses.deadline()), guesses.timer) {
+            (Some(at), Some(timer)) => timers.rearm(timer, at),
+            (Some(at), None) => guesses.timer = Some(timers.arm(at, Due::Guesses)),
+            (None, _) => {}
         }
     }
 
@@ -99,7 +145,8 @@ impl<T: Transport, S: Store> Server<T, S> {
         if self.conns[id.slot as usize].phase == Phase::Unauthenticated {
             return self.turn_away(now, id);
         }
-        info!("closing {}: {why}", self.peer(id));
+        let peer = self.peer(id);
+        self.complaints.tell(now, &peer, why);
         self.say(id, Answer::Error);
         self.leave(now, id, Closing::HalfClose, why);
     }
@@ -142,7 +189,7 @@ impl<T: Transport, S: Store> Server<T, S> {
             // It may read as slowly as the write timeout allows.
             Closing::Flush | Closing::LastAnswer => Nanos::NEVER,
             Closing::HalfClose => now.after(CLOSING_MAX),
-            Closing::Delay => now.after(guesses::DELAY),
+            Closing::Delay => now.after(DELAY),
         };
         let discard_bytes_left = CLOSING_DISCARD_BYTES_MAX;
         conn.phase = Phase::Leaving {
@@ -186,6 +233,7 @@ impl<T: Transport, S: Store> Server<T, S> {
             self.handshakes.note_closed();
         }
         self.http.note_closed(&conn.codec);
+        self.strangers.note_gone(conn.weight);
         timers.cancel(conn.timer);
         match conn.arrival {
             Arrival::Awaited => {}
@@ -239,12 +287,7 @@ impl<T: Transport, S: Store> Server<T, S> {
         while ns_left > 0
             && let Some(ended) = self.ended.pop_front()
         {
-            let ns = if ended.is_full {
-                CLOSE_FULL_NS
-            } else {
-                CLOSE_NS
-            };
-            let ns = ns + u64::from(ended.transport.is_encrypted()) * CLOSE_ENCRYPTED_NS;
+            let ns = ended.close_ns();
             self.budget.charge(Kind::Depart, ns);
             ns_left = ns_left.saturating_sub(ns);
         }
@@ -270,7 +313,8 @@ impl<T: Transport, S: Store> Server<T, S> {
             let ours = late_ns >= LATE_NS && conn.outbox.len() < owed;
             if broken || (conn.write_deadline(&self.settings) <= now && !ours) {
                 let peer = conn.transport.peer();
-                warn!("closing {peer}: it does not take what it is owed");
+                let why = "it does not take what it is owed";
+                self.complaints.tell(now, &peer, why);
                 return self.close(now, id, "write timeout");
             }
             conn.restart_stall(now);
@@ -284,26 +328,9 @@ impl<T: Transport, S: Store> Server<T, S> {
             ..
         } = self;
         let conn = &mut conns[slot as usize];
-        if let Phase::Leaving {
-            closing: closing @ Closing::Delay,
-            until,
-            ..
-        } = &mut conn.phase
-            && *until <= now
-            && conn.codec.is_http()
-        {
-            (*closing, *until) = (Closing::HalfClose, now.after(CLOSING_MAX));
-            self.say_unauthorized(id);
-        } else if let Phase::Leaving { until, .. } = conn.phase {
-            // Whoever showed a wrong secret was only kept so that it cannot try again at once. It need not be told.
-            let is_owed = conn.awaits_clock
-                && !matches!(
-                    conn.phase,
-                    Phase::Leaving {
-                        closing: Closing::Delay,
-                        ..
-                    }
-                );
+        if let Phase::Leaving { until, .. } = conn.phase {
+            // A stranger need not learn that its secret was wrong.
+            let is_owed = conn.awaits_clock && !conn.is_stranger();
             if until <= now && !held_back.holds_back(id) && !is_owed {
                 return self.close(now, id, "closing is over");
             } else if until <= now {
@@ -329,6 +356,10 @@ impl<T: Transport, S: Store> Server<T, S> {
                     Part::Head | Part::Nothing => LATE_HEAD,
                 };
                 return self.end_with(now, id, &late);
+            }
+            if conn.phase == Phase::Unauthenticated {
+                // Without a word, whatever it has sent: its time to authenticate is over.
+                return self.close(now, id, "did not authenticate in time");
             }
             if conn.codec.is_mid_request() {
                 return self.cut_off(now, id, "half a request came for the read timeout");

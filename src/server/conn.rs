@@ -12,6 +12,7 @@ use slab::Slab;
 
 use super::auth::PassNumber;
 use super::closing::{CLOSING_MAX, Closing};
+use super::identity::{self, Identity};
 use super::memory::UnsentPop;
 use super::{Host, Settings, handshakes, http};
 use crate::base::{ConnId, Millis, Nanos};
@@ -56,6 +57,11 @@ pub trait Transport {
         Host::Unknown
     }
 
+    /// Identity of the peer beyond this connection.
+    fn identity(&self) -> Identity {
+        identity::of_host(self.host())
+    }
+
     // ---- what only a transport does that encrypts ----
 
     /// Whether what passes is encrypted.
@@ -71,6 +77,11 @@ pub trait Transport {
     /// What it has done besides moving bytes since it was last asked, and what the last read left.
     fn upkeep(&mut self) -> Upkeep {
         Upkeep::default()
+    }
+
+    /// Memory in use besides the socket, in bytes.
+    fn memory(&self) -> usize {
+        0
     }
 
     /// About how many bytes it has to send that are not in what was written; 0 if there are none.
@@ -150,7 +161,7 @@ pub(super) enum Flow {
     Parked,
     /// Whole requests were left in the inbox on purpose, for when it is its turn again.
     Yielded,
-    /// It has shown a wrong secret, and is told so when its host has a place: see `guesses.rs`.
+    /// A wrong secret was shown, and its refusal is delayed: see `guesses.rs`.
     AwaitsRefusal,
     /// The answer to its next request may be long, and all outboxes together are full.
     AwaitsOutboxes,
@@ -259,6 +270,8 @@ pub(super) struct Conn<T> {
     /// In the run queue.
     pub(super) queued: bool,
     pub(super) arrival: Arrival,
+    /// What it counts among the strangers, in bytes; 0 if it is none: see `strangers.rs`.
+    pub(super) weight: u32,
     /// The peer did not take all when it was last written to.
     pub(super) is_blocked: bool,
     /// In the list of those to whom it was too early to say anything.
@@ -308,6 +321,7 @@ impl<T: Transport> Conn<T> {
             owed: Owed::Nothing,
             queued: false,
             arrival: Arrival::Awaited,
+            weight: 0,
             is_blocked: false,
             awaits_clock: false,
             unsent_push_bytes: 0,
@@ -370,9 +384,15 @@ impl<T: Transport> Conn<T> {
         self.flow == Flow::AwaitsRefusal
     }
 
-    /// Its next request, or the answer to the last one, waits for somebody else.
+    /// Its next request, or the answer to the last one, waits for another connection, or for room.
     pub(super) fn is_waiting(&self) -> bool {
-        self.is_parked() || self.awaits_refusal() || self.flow.ends_with_a_hang_up()
+        self.is_parked() || self.flow.ends_with_a_hang_up()
+    }
+
+    /// Unserved input is kept. A connection that leaves or is being refused keeps none.
+    pub(super) fn is_heard(&self) -> bool {
+        let is_turned_away = self.awaits_refusal() && self.phase == Phase::Unauthenticated;
+        !self.is_leaving() && !is_turned_away
     }
 
     /// Leaves the rest for later, unless an answer is outstanding: then it waits anyway.
@@ -515,7 +535,7 @@ impl<T: Transport> Conn<T> {
     /// to read its last answer begins now, also if it has sent its last byte since it was cut off.
     pub(super) fn note_may_leave(&mut self, now: Nanos) {
         if let Phase::Leaving {
-            closing: Closing::HalfClose | Closing::Flush,
+            closing: Closing::HalfClose | Closing::Flush | Closing::Delay,
             until,
             ..
         } = &mut self.phase
@@ -596,6 +616,9 @@ impl<T: Transport> Conn<T> {
             // No read timeout runs; look again later, and when a request that has begun should be there.
             _ if !self.is_awaited() && !self.awaits_refusal() => {
                 let again = match &self.codec {
+                    Codec::Line(_) if self.phase == Phase::Unauthenticated => {
+                        now.after(settings.auth_timeout)
+                    }
                     Codec::Line(_) => now.after(settings.read_timeout),
                     Codec::Http(_) => match self.read_deadline(settings) {
                         part if part > now => part,
@@ -613,11 +636,28 @@ impl<T: Transport> Conn<T> {
         self.line_started.after(settings.handshake_timeout)
     }
 
+    /// Keeps the identity of a peer that speaks HTTP: its requests are served also after a reset,
+    /// when the socket does not know the peer any more.
+    pub(super) fn note_peer(&mut self) {
+        if let Codec::Http(codec) = &mut self.codec {
+            codec.peer = Some(self.transport.identity());
+        }
+    }
+
     pub(super) fn read_deadline(&self, settings: &Settings) -> Nanos {
+        let timeout = match self.phase {
+            Phase::Unauthenticated => settings.read_timeout.min(settings.auth_timeout),
+            _ => settings.read_timeout,
+        };
+        let idle_end = self.line_started.after(timeout);
         match &self.codec {
-            Codec::Line(_) => self.line_started.after(settings.read_timeout),
+            Codec::Line(_) => idle_end,
             Codec::Http(codec) => {
-                http::read_deadline(codec, self.line_started, settings.read_timeout)
+                let deadline = http::read_deadline(codec, self.line_started, timeout);
+                match self.phase {
+                    Phase::Unauthenticated => deadline.min(idle_end),
+                    _ => deadline,
+                }
             }
         }
     }

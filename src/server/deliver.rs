@@ -7,11 +7,12 @@
 //! so that it can go back if it never is. Never decides anything; bytes leave through the gate
 //! (`gate.rs`).
 
-use log::{Level, info, log};
+use log::kv::Value;
+use log::{Level, Record, info};
 
-use super::Server;
 use super::conn::{self, Flow, Owed, Transport};
 use super::memory::UnsentPop;
+use super::{Server, audit};
 use crate::base::{ConnId, Nanos};
 use crate::engine::types::{Effect, Note, NoteOf, Noted, Push, Reply};
 use crate::store::Store;
@@ -160,43 +161,62 @@ impl<T: Transport, S: Store> Server<T, S> {
     }
 }
 
-/// Logs what became of a grant, or that a range lock was broken: a lost lease at debug; grants and releases, which are nearly every
+/// Logs what became of a grant, or that a range lock was broken. A break is an audit line, at every
+/// log level. A lease that ended is logged at debug; grants and releases, which are nearly every
 /// request, at trace.
 #[cold]
 fn log_note(note: &Note) {
+    let (level, target, what) = match note.what {
+        Noted::Granted => (Level::Trace, module_path!(), "granted"),
+        Noted::Released => (Level::Trace, module_path!(), "released"),
+        Noted::Disconnected => (
+            Level::Trace,
+            module_path!(),
+            "released: its connection ended",
+        ),
+        Noted::Expired { .. } => (Level::Debug, module_path!(), "lease expired"),
+        Noted::Broken => (Level::Warn, audit::TARGET, "broken by an operator"),
+    };
     let key = note.key.as_bytes().escape_ascii().to_string();
-    let level = match note.what {
-        Noted::Broken => Level::Warn,
-        Noted::Expired => Level::Debug,
-        Noted::Granted | Noted::Released | Noted::Disconnected => Level::Trace,
-    };
-    let what = match note.what {
-        Noted::Granted => "granted",
-        Noted::Released => "released",
-        Noted::Disconnected => "released: its connection ended",
-        Noted::Expired => "lease expired",
-        Noted::Broken => "broken by an operator",
-    };
-    // The id of a client, or the number of a connection; 0 for an owner that has none.
-    let of_client = note.client.as_ref().map(|id| id.escape_debug().to_string());
-    let of_conn = note.conn.map_or(0, |conn| conn.serial);
-    let user = note.user.as_ref().map(|user| user.as_str());
-    let fence = match &note.of {
-        NoteOf::Grant(fence) => fence.0,
-        NoteOf::Range { range, owner } => {
-            let range = format!("{} {}", range.start(), range.len());
-            let client = of_client.unwrap_or_else(|| format!("#{of_conn}"));
-            let owner = owner.as_bytes().escape_ascii().to_string();
-            return match user {
-                Some(user) => log!(level, resource = key, range, client, owner, user; "{what}"),
-                None => log!(level, resource = key, range, client, owner; "{what}"),
-            };
+    let client = note.client.as_ref().map(|id| id.escape_debug().to_string());
+    // The number of the connection; 0 for a grant from before a restart.
+    let conn = note.conn.map_or(0, |conn| conn.serial);
+    let (range, of_range);
+    let mut fields: Vec<(&str, Value<'_>)> = Vec::new();
+    match &note.of {
+        NoteOf::Grant(fence) => {
+            fields.push(("key", key.as_str().into()));
+            fields.push(("fence", fence.0.into()));
+            fields.push(match (&client, &note.owner) {
+                (Some(client), _) => ("client", client.as_str().into()),
+                (None, Some(owner)) => ("owner", (**owner).into()),
+                (None, None) => ("client", conn.into()),
+            });
         }
-    };
-    match (of_client, user) {
-        (Some(client), Some(user)) => log!(level, key, fence, client, user; "{what}"),
-        (Some(client), None) => log!(level, key, fence, client; "{what}"),
-        (None, Some(user)) => log!(level, key, fence, client = of_conn, user; "{what}"),
-        (None, None) => log!(level, key, fence, client = of_conn; "{what}"),
+        NoteOf::Range { range: it, owner } => {
+            range = format!("{} {}", it.start(), it.len());
+            of_range = [
+                client.unwrap_or_else(|| format!("#{conn}")),
+                owner.as_bytes().escape_ascii().to_string(),
+            ];
+            fields.push(("resource", key.as_str().into()));
+            fields.push(("range", range.as_str().into()));
+            fields.push(("client", of_range[0].as_str().into()));
+            fields.push(("owner", of_range[1].as_str().into()));
+        }
     }
+    if let Some(user) = &note.user {
+        fields.push(("user", user.as_str().into()));
+    }
+    if let Noted::Expired { late_ns } = note.what {
+        fields.push(("lateness_us", (late_ns / 1_000).into()));
+    }
+    log::logger().log(
+        &Record::builder()
+            .level(level)
+            .target(target)
+            .args(format_args!("{what}"))
+            .key_values(&fields.as_slice())
+            .build(),
+    );
 }

@@ -211,6 +211,9 @@ impl<T: Transport, S: Store> Server<T, S> {
             Flushed::All | Flushed::Blocked => {}
         }
         self.note_stalled(id);
+        if self.conns[id.slot as usize].is_stranger() {
+            self.weigh_stranger(id);
+        }
         let unread_max = self.memory.unread_max;
         let conn = &mut self.conns[id.slot as usize];
         let sent = conn.outbox.sent() - before;

@@ -1,10 +1,11 @@
-//! Wrong secrets: how many a host is told in a while, and who has to wait for that.
+//! Wrong secrets: the delay of each refusal, and the rate of refusals per host.
 //!
-//! A wrong secret takes a place for 100 ms. While a host has no place left, or all places are taken,
-//! further connections from there that show a wrong one are told nothing: they wait, first come,
-//! first served, the hosts in turn, and one too many is closed. The right secret opens at once,
-//! whoever waits: nobody who knows it pays for those who guess. Never sees a secret: `auth.rs`
-//! compares, and `closing.rs` asks here how to turn away.
+//! A wrong secret takes a place for 100 ms, and is refused when they are over. While its host has
+//! no place left, or all places are taken, it waits for one in silence: first come, first served,
+//! the hosts in turn. It is not closed because it guessed, since a close is an answer, too; its
+//! time to authenticate ends it, or it makes room as a stranger (`strangers.rs`). The right secret
+//! opens at once, however many guess. This is the same for tokens and secrets of clients, at every
+//! door. Never sees a secret: `auth.rs` compares, and `closing.rs` asks here how to turn away.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt;
@@ -23,13 +24,11 @@ pub(super) const DELAY: Millis = Millis(100);
 const PLACES_PER_HOST_MAX: usize = 16;
 const PLACES_MAX: usize = 1_024;
 
-/// Most connections that wait to be told, from one host and in all. One more is closed: it guessed
-/// wrong like all the others.
-const WAITING_PER_HOST_MAX: usize = 64;
-const WAITING_MAX: usize = 4_096;
-
-/// Most waiting connections that are told in one turn; the others follow in the next.
+/// Most refusals in one turn; the others follow in the next.
 pub(super) const TOLD_PER_TURN_MAX: u32 = 32;
+
+/// Most hosts that one line of the log counts.
+const HOSTS_REPORTED_MAX: usize = 1_024;
 
 /// Least time between two lines of the log about wrong secrets.
 const REPORT_EVERY: Millis = Millis(1_000);
@@ -66,16 +65,19 @@ impl fmt::Display for Host {
 
 #[derive(Default)]
 pub(super) struct Guesses {
-    /// Places that are taken, until when and by whom, in the order in which they end.
-    taken: VecDeque<(Nanos, Host)>,
+    /// Places that are taken, in the order in which they end. The connection may be gone by then.
+    taken: VecDeque<Place>,
     /// How many of them each host has; only hosts that have one.
     taken_by: BTreeMap<Host, usize>,
-    /// Connections that wait to be told; only hosts that have one.
-    queues: BTreeMap<Host, VecDeque<ConnId>>,
-    /// The host of each of them. Its socket may not know it any more when it leaves.
-    waiting: BTreeMap<ConnId, Host>,
-    /// The host whose connection was told last; the next one in the order of hosts is next.
-    told: Option<Host>,
+    /// Connections that wait for a place, in the order of their arrival; only hosts that have one.
+    queues: BTreeMap<Host, BTreeSet<(u64, ConnId)>>,
+    /// The host of each of them, and its number in the queue. Its socket may not know the host any
+    /// more when it leaves.
+    waiting: BTreeMap<ConnId, (Host, u64)>,
+    /// How many have waited so far.
+    arrivals: u64,
+    /// The host whose connection got the last place; the next one in the order of hosts is next.
+    served: Option<Host>,
     /// Wrong secrets so far, told or not.
     total: u64,
     report: Report,
@@ -83,96 +85,109 @@ pub(super) struct Guesses {
     pub(super) timer: Option<TimerId>,
 }
 
+/// A wrong secret that is being delayed.
+struct Place {
+    until: Nanos,
+    host: Host,
+    id: ConnId,
+}
+
 /// What the next line of the log will say.
 #[derive(Default)]
 struct Report {
     wrong: u64,
-    /// Closed without being told.
-    closed: u64,
-    /// As many as there are places in the time between two lines, at most.
+    /// At most [`HOSTS_REPORTED_MAX`].
     hosts: BTreeSet<Host>,
     latest: Option<Host>,
     not_before: Nanos,
 }
 
 impl Guesses {
-    /// A wrong secret was shown.
-    pub(super) fn note_wrong(&mut self) {
+    /// A connection from this host has shown a wrong secret: delays its refusal.
+    pub(super) fn note_wrong(&mut self, now: Nanos, host: Host, id: ConnId) {
         self.total += 1;
+        self.report.wrong += 1;
+        self.report.latest = Some(host);
+        if self.report.hosts.len() < HOSTS_REPORTED_MAX {
+            self.report.hosts.insert(host);
+        }
+        self.report(now);
+        if self.has_place(host) {
+            return self.take_place(now, host, id);
+        }
+        self.arrivals += 1;
+        let queue = self.queues.entry(host).or_default();
+        queue.insert((self.arrivals, id));
+        self.waiting.insert(id, (host, self.arrivals));
     }
 
-    /// Whether a wrong secret from this host has a place, so that its connection may be told.
+    /// Whether another wrong secret from this host has a place.
     pub(super) fn has_place(&self, host: Host) -> bool {
         let of_host = self.taken_by.get(&host).copied().unwrap_or(0);
         of_host < PLACES_PER_HOST_MAX && self.taken.len() < PLACES_MAX
     }
 
-    /// A connection is told that its secret is wrong: that takes a place, which there must be.
-    pub(super) fn note_told(&mut self, now: Nanos, host: Host) {
-        assert!(self.has_place(host), "more guesses than places for {host}");
-        self.taken.push_back((now.after(DELAY), host));
+    /// Whether the connection waits for a place.
+    pub(super) fn waits(&self, id: ConnId) -> bool {
+        self.waiting.contains_key(&id)
+    }
+
+    fn take_place(&mut self, now: Nanos, host: Host, id: ConnId) {
+        let until = now.after(DELAY);
+        self.taken.push_back(Place { until, host, id });
         *self.taken_by.entry(host).or_default() += 1;
-        self.report.wrong += 1;
-        self.report.hosts.insert(host);
-        self.report.latest = Some(host);
-        self.tell(now);
     }
 
-    /// Lets the connection wait until there is a place for its host; false if too many do.
-    pub(super) fn wait(&mut self, host: Host, id: ConnId) -> bool {
-        let of_host = self.queues.get(&host).map_or(0, VecDeque::len);
-        if of_host >= WAITING_PER_HOST_MAX || self.waiting.len() >= WAITING_MAX {
-            self.report.closed += 1;
-            return false;
-        }
-        self.queues.entry(host).or_default().push_back(id);
-        self.waiting.insert(id, host);
-        true
-    }
-
-    /// The connection waits no longer.
+    /// The connection leaves the queue for a place. A place that it has stays taken for its time.
     pub(super) fn leave(&mut self, id: ConnId) {
-        if let Some(host) = self.waiting.remove(&id)
+        if let Some((host, number)) = self.waiting.remove(&id)
             && let Some(queue) = self.queues.get_mut(&host)
         {
-            queue.retain(|it| *it != id);
+            queue.remove(&(number, id));
             if queue.is_empty() {
                 self.queues.remove(&host);
             }
         }
     }
 
-    /// Time has passed: places become free, and what was not told yet may be told.
-    pub(super) fn pass(&mut self, now: Nanos) {
-        while let Some((_, host)) = self.taken.pop_front_if(|(until, _)| *until <= now) {
-            if let Some(taken) = self.taken_by.get_mut(&host) {
-                *taken -= 1;
-                if *taken == 0 {
-                    self.taken_by.remove(&host);
-                }
+    /// The next connection whose delay is over, which may be gone by now. Its place becomes free.
+    pub(super) fn next_due(&mut self, now: Nanos) -> Option<ConnId> {
+        let Place { host, id, .. } = self.taken.pop_front_if(|place| place.until <= now)?;
+        if let Some(taken) = self.taken_by.get_mut(&host) {
+            *taken -= 1;
+            if *taken == 0 {
+                self.taken_by.remove(&host);
             }
         }
-        self.tell(now);
+        Some(id)
     }
 
-    /// The next waiting connection that may be told; it waits no longer.
-    pub(super) fn next(&mut self) -> Option<ConnId> {
+    /// Gives places that are free to connections that wait for one.
+    pub(super) fn fill_places(&mut self, now: Nanos) {
+        self.report(now);
+        while let Some((host, id)) = self.next_waiting() {
+            self.served = Some(host);
+            self.leave(id);
+            self.take_place(now, host, id);
+        }
+    }
+
+    /// The next connection that waits for a place and may have one.
+    fn next_waiting(&self) -> Option<(Host, ConnId)> {
         if self.taken.len() >= PLACES_MAX {
             return None; // do not look for a host that has one
         }
         // At most 64 hosts have no place of their own while there is one in all.
-        let later = self.told.map_or(Unbounded, Excluded);
+        let later = self.served.map_or(Unbounded, Excluded);
         let in_turn = self.queues.range((later, Unbounded)).chain(&self.queues);
         let (&host, queue) = { in_turn }.find(|(host, _)| self.has_place(**host))?;
-        let id = *queue.front()?;
-        self.told = Some(host);
-        self.leave(id);
-        Some(id)
+        let &(_, id) = queue.first()?;
+        Some((host, id))
     }
 
-    /// When [`Guesses::pass`] has something to do.
+    /// When a delay is over, or a line of the log is due.
     pub(super) fn deadline(&self) -> Option<Nanos> {
-        let place = self.taken.front().map(|(until, _)| *until);
+        let place = self.taken.front().map(|place| place.until);
         let report = (self.report.wrong > 0).then_some(self.report.not_before);
         place.into_iter().chain(report).min()
     }
@@ -183,7 +198,7 @@ impl Guesses {
     }
 
     /// Logs what has gathered, if the last line was long enough ago.
-    fn tell(&mut self, now: Nanos) {
+    fn report(&mut self, now: Nanos) {
         let Some(latest) = self.report.latest else {
             return;
         };
@@ -200,12 +215,8 @@ impl Guesses {
             1 => latest.to_string(),
             hosts => format!("{hosts} addresses, the latest {latest}"),
         };
-        let closed = match report.closed {
-            0 => String::new(),
-            closed => format!("; {closed} more were closed untold"),
-        };
         let connections = super::connections(report.wrong as usize);
-        warn!("{connections} did not show the secret, from {from}{closed}");
+        warn!("{connections} did not show the secret, from {from}");
     }
 }
 
@@ -219,6 +230,14 @@ mod tests {
 
     fn host(number: u8) -> Host {
         Host::V4([10, 0, 0, number])
+    }
+
+    /// The connections that are refused now, in order.
+    fn due(guesses: &mut Guesses, now: Nanos) -> Vec<u32> {
+        let due = std::iter::from_fn(|| guesses.next_due(now)).map(|it| it.serial);
+        let due = due.collect();
+        guesses.fill_places(now);
+        due
     }
 
     #[test]
@@ -238,43 +257,57 @@ mod tests {
     #[test]
     fn all_hosts_together_have_no_more_places_than_there_are() {
         let mut guesses = Guesses::default();
+        let mut serial = 0;
         let hosts = PLACES_MAX / PLACES_PER_HOST_MAX;
         for host in (0..hosts).map(|number| host(number as u8)) {
             for _ in 0..PLACES_PER_HOST_MAX {
-                guesses.note_told(Nanos(0), host);
+                serial += 1;
+                guesses.note_wrong(Nanos(0), host, id(serial));
             }
         }
         assert!(!guesses.has_place(host(200)), "every place is taken");
-        assert!(guesses.wait(host(200), id(1)));
-        assert_eq!(guesses.next(), None);
-        guesses.pass(Nanos(DELAY.nanos()));
-        assert_eq!(guesses.next(), Some(id(1)));
+        guesses.note_wrong(Nanos(0), host(200), id(7_000));
+        assert!(guesses.waits(id(7_000)));
+        let over = Nanos(0).after(DELAY);
+        assert_eq!(due(&mut guesses, over).len(), PLACES_MAX);
+        assert!(!guesses.waits(id(7_000)));
+        assert_eq!(due(&mut guesses, over), [0; 0], "it is delayed, too");
+        assert_eq!(due(&mut guesses, over.after(DELAY)), [7_000]);
     }
 
     #[test]
     fn hosts_take_turns_and_connections_of_a_host_keep_their_order() {
         let mut guesses = Guesses::default();
-        for (serial, from) in [(1, 1), (2, 1), (3, 1), (4, 2), (5, 3), (6, 3)] {
-            assert!(guesses.wait(host(from), id(serial)));
+        for serial in 100..(100 + PLACES_MAX as u32) {
+            let host = host(100 + (serial as usize / PLACES_PER_HOST_MAX) as u8);
+            guesses.note_wrong(Nanos(0), host, id(serial));
         }
-        let order: Vec<u32> = std::iter::from_fn(|| guesses.next().map(|it| it.serial)).collect();
-        assert_eq!(order, [1, 4, 5, 2, 6, 3]);
+        for (serial, from) in [(1, 1), (2, 1), (3, 1), (4, 2), (5, 3), (6, 3)] {
+            guesses.note_wrong(Nanos(0), host(from), id(serial));
+        }
+        let over = Nanos(0).after(DELAY);
+        due(&mut guesses, over);
+        assert_eq!(due(&mut guesses, over.after(DELAY)), [1, 4, 5, 2, 6, 3]);
     }
 
     #[test]
-    fn only_so_many_wait_and_who_leaves_makes_room() {
+    fn connection_that_leaves_its_queue_is_not_told() {
         let mut guesses = Guesses::default();
-        let serials = 1..=(WAITING_MAX as u32);
-        for serial in serials.clone() {
-            let host = host((serial as usize / WAITING_PER_HOST_MAX) as u8);
-            assert!(guesses.wait(host, id(serial)), "{serial}");
+        for serial in 0..100 {
+            guesses.note_wrong(Nanos(0), host(1), id(serial));
         }
-        assert!(!guesses.wait(host(200), id(0)), "all is full");
-        guesses.leave(id(1));
-        assert!(guesses.wait(host(200), id(0)));
-        for serial in serials.chain([0]) {
+        for serial in (0..100).filter(|it| it % 2 == 0) {
             guesses.leave(id(serial));
         }
+        let mut now = Nanos(0).after(DELAY);
+        assert_eq!(due(&mut guesses, now).len(), PLACES_PER_HOST_MAX);
+        let mut told = Vec::new();
+        while guesses.deadline().is_some() {
+            now = now.after(DELAY);
+            told.extend(due(&mut guesses, now));
+        }
+        let odd: Vec<u32> = (16..100).filter(|it| it % 2 == 1).collect();
+        assert_eq!(told, odd);
         assert!(guesses.queues.is_empty() && guesses.waiting.is_empty());
     }
 
@@ -282,12 +315,12 @@ mod tests {
     fn nothing_is_kept_of_guesses_that_are_over() {
         let mut guesses = Guesses::default();
         for number in 0..200 {
-            guesses.note_told(Nanos(1), host(number));
+            guesses.note_wrong(Nanos(1), host(number), id(number.into()));
         }
         assert_eq!(guesses.report.hosts.len(), 199, "the first was told");
-        guesses.pass(Nanos(1).after(DELAY));
+        assert_eq!(due(&mut guesses, Nanos(1).after(DELAY)).len(), 200);
         assert_eq!(guesses.deadline(), Some(Nanos(1).after(REPORT_EVERY)));
-        guesses.pass(Nanos(1).after(REPORT_EVERY));
+        due(&mut guesses, Nanos(1).after(REPORT_EVERY));
         assert!(guesses.taken_by.is_empty() && guesses.report.hosts.is_empty());
         assert_eq!(guesses.deadline(), None);
     }

@@ -1,10 +1,9 @@
-//! Connections that are still agreeing on keys: how many there may be, when they are served, and what
-//! is said of those that fail.
+//! Connections that are still agreeing on keys: when they are served, and the log of failures.
 //!
-//! A handshake costs as much as hundreds of requests, and anybody can ask for one. So those that have
-//! sent a part of theirs have a queue of their own, behind everybody else's first share, and a turn
-//! works off a few. All have to be done within `--tls-handshake-timeout`. When there are too many, the
-//! one that came first goes: who is honest needs a moment, who is not keeps its place.
+//! A handshake costs as much as hundreds of requests, and any peer can ask for one. So those that
+//! have sent a part of theirs have a queue of their own, behind everybody else's first share, and
+//! a turn works off a few. All have to be done within `--tls-handshake-timeout`. How many there
+//! may be is in `strangers.rs`.
 
 use std::collections::VecDeque;
 
@@ -12,33 +11,25 @@ use log::warn;
 
 use super::budget::{HANDSHAKES_NS, Kind};
 use super::closing::Closing;
-use super::conn::{self, Conn, Handshake, Owed, Transport, Upkeep};
+use super::conn::{self, Handshake, Owed, Transport, Upkeep};
 use super::serve::Share;
 use super::{Clock, Server};
 use crate::base::{ConnId, Millis, Nanos};
 use crate::store::Store;
 
-/// Most connections that may be agreeing on keys at one time. One more ends the one that came first.
-const HANDSHAKES_MAX: usize = 4_096;
-
-/// How long the list of them may be before those that are done are taken out of it.
-const KEPT_MIN: usize = 64;
-
 /// How soon a connection is looked at again whose time is over, but that has sent something we have
 /// not come to yet.
 pub(super) const LOOK_AGAIN: Millis = Millis(100);
 
-/// How many lines about peers that cannot be understood may be logged in a second. The others are
-/// counted, and the next line says how many they were.
+/// How many lines about peers that are closed may be logged in a second. The others are counted,
+/// and the next line says how many they were.
 const LINES_MAX: u32 = 8;
 const LINES_EVERY: Millis = Millis(1_000);
 
 /// Those that are agreeing on keys.
 #[derive(Default)]
 pub(super) struct Handshakes {
-    /// In the order they came; some of them are done or gone.
-    begun: VecDeque<ConnId>,
-    /// How many are not.
+    /// How many there are.
     count: usize,
     /// Have sent something, and have not been served since.
     queue: VecDeque<ConnId>,
@@ -74,7 +65,17 @@ impl Handshakes {
 
     /// What it takes to keep track of them.
     pub(super) fn memory(&self) -> usize {
-        (self.begun.capacity() + self.queue.capacity()) * size_of::<ConnId>()
+        self.queue.capacity() * size_of::<ConnId>()
+    }
+
+    /// A connection has come that is to agree on keys first.
+    pub(super) fn note_begun(&mut self) {
+        self.count += 1;
+    }
+
+    /// A connection is ended because it took too long, or because others need its place.
+    pub(super) fn note_late(&mut self, is_in_handshake: bool) {
+        self.figures.late += u64::from(is_in_handshake);
     }
 
     /// A connection has ended that was agreeing on keys.
@@ -115,27 +116,6 @@ impl Complaints {
 }
 
 impl<T: Transport, S: Store> Server<T, S> {
-    /// A connection has come that is to agree on keys first.
-    pub(super) fn begin_handshake(&mut self, now: Nanos, id: ConnId) {
-        let handshakes = &mut self.handshakes;
-        handshakes.count += 1;
-        handshakes.begun.push_back(id);
-        let conns = &mut self.conns;
-        let mut is_open = |id| is_in_handshake(conn::find(conns, id));
-        if handshakes.begun.len() > 2 * handshakes.count + KEPT_MIN {
-            handshakes.begun.retain(|&id| is_open(id));
-        }
-        if handshakes.count > HANDSHAKES_MAX {
-            let mut begun = handshakes.begun.iter();
-            let at = begun.position(|&id| is_open(id)).unwrap_or_default();
-            let first = handshakes.begun.drain(..=at).next_back();
-            handshakes.figures.late += 1;
-            if let Some(first) = first {
-                self.close(now, first, "too many TLS handshakes are under way");
-            }
-        }
-    }
-
     /// Serves some of those that are agreeing on keys, at least one, after everybody else was heard.
     pub(super) fn serve_handshakes(&mut self, clock: Clock<'_>) {
         self.flush(self.clock_read, Owed::Answer);
@@ -164,12 +144,17 @@ impl<T: Transport, S: Store> Server<T, S> {
         if is_done {
             // Its time to ask begins now. If it was refused meanwhile, it can be told so.
             conn.line_started = now;
+            conn.note_peer();
             self.timers
                 .rearm(conn.timer, conn.deadline(now, &self.settings));
         }
         if conn.transport.unsent() > 0 || (is_done && !conn.outbox.is_empty()) {
             self.owe(id, Owed::Answer);
         }
+        if is_done {
+            self.note_known(id);
+        }
+        self.weigh_stranger(id);
     }
 
     /// What a peer sends is not TLS, or not good TLS.
@@ -193,11 +178,7 @@ impl<T: Transport, S: Store> Server<T, S> {
         let peer = self.peer(id);
         let why = "it did not finish its TLS handshake within --tls-handshake-timeout";
         self.complaints.tell(now, &peer, why);
-        self.handshakes.figures.late += 1;
+        self.handshakes.note_late(true);
         self.close(now, id, "TLS handshake timeout");
     }
-}
-
-fn is_in_handshake<T: Transport>(conn: Option<&mut Conn<T>>) -> bool {
-    conn.is_some_and(|conn| conn.transport.is_in_handshake())
 }

@@ -36,6 +36,10 @@ const UNREAD_MAX: Millis = Millis(250);
 /// it is not used for anything else, and at the bound newcomers are let in as long as it lasts.
 const CONNECTIONS_SHARE: usize = 16;
 
+/// The share of the bound for the buffers of all strangers together (`strangers.rs`). It is set
+/// aside where a token is asked for.
+pub(super) const STRANGERS_SHARE: usize = 16;
+
 /// So many connections are let in however low the bound is, so that an operator can look.
 const CONNECTIONS_MIN: usize = 64;
 
@@ -161,6 +165,7 @@ impl<T: Transport, S: Store> Server<T, S> {
             + self.timers.memory()
             + self.http.memory()
             + self.handshakes.memory()
+            + self.strangers.memory()
             + self.transports.bytes()
     }
 
@@ -173,6 +178,15 @@ impl<T: Transport, S: Store> Server<T, S> {
     fn connections_bytes_left(&self) -> usize {
         let set_aside = self.settings.memory_max / CONNECTIONS_SHARE;
         set_aside.saturating_sub(self.connections_bytes())
+    }
+
+    /// The unused part of the strangers' share; 0 where no token is asked for.
+    fn strangers_bytes_left(&self) -> usize {
+        if !self.passes.asks_for_token() {
+            return 0;
+        }
+        let set_aside = self.settings.memory_max / STRANGERS_SHARE;
+        set_aside.saturating_sub(self.strangers.bytes())
     }
 
     /// Whether what is set aside is enough for one connection more. What those that left have taken
@@ -214,7 +228,11 @@ impl<T: Transport, S: Store> Server<T, S> {
     #[inline(never)]
     pub(super) fn look_at_memory(&mut self, now: Nanos) {
         let bound = self.settings.memory_max;
-        let bytes = |server: &Self| server.memory_bytes() + server.connections_bytes_left();
+        self.end_heavy_strangers(now);
+        let bytes = |server: &Self| {
+            let set_aside = server.connections_bytes_left() + server.strangers_bytes_left();
+            server.memory_bytes() + set_aside
+        };
         let mut is_full = is_reached(self.memory.is_full, bytes(self), bound);
         // Nobody is refused for the sake of buffers that nobody uses.
         if is_full && self.pool.free_spares() {

@@ -1,11 +1,12 @@
 //! Joins bytes, meaning and decisions: one [`Server`] owns the connections and the lock table.
 //!
-//! The order of a turn is in `turn.rs`, and completely there. The other files are its parts, in the
-//! order in which a request meets them: `ready` who is served when, `serve` one connection's share,
-//! `handshakes` those that agree on keys first, `auth` and `guesses` the token, `audit` what operators do and
-//! what others may not, `clients` what attaches and what operators break, `deliver` effects into outboxes, `durable` what waits for the
-//! disk, `gate` bytes out, `closing` and
-//! `shutdown` the ends; `budget` is what a turn may spend, `memory` what all may keep.
+//! The order of a turn is in `turn.rs`, and completely there. The other files are its parts, in
+//! the order in which a request meets them: `ready` who is served when, `serve` one connection's
+//! share, `handshakes` those that agree on keys first, `strangers` those that have not
+//! authenticated, `auth` and `guesses` the token, `audit` what operators do and what others may
+//! not, `clients` what attaches and what operators break, `deliver` effects into outboxes,
+//! `durable` what waits for the disk, `gate` bytes out, `closing` and `shutdown` the ends;
+//! `budget` is what a turn may spend, `memory` what all may keep.
 //!
 //! Knows neither sockets nor the clock: with pipes for a [`Transport`] and a number for the time,
 //! the simulator runs this very code.
@@ -22,6 +23,7 @@ mod gate;
 mod guesses;
 mod handshakes;
 mod http;
+pub mod identity;
 mod memory;
 mod pace;
 mod ranges;
@@ -29,17 +31,19 @@ mod ready;
 mod serve;
 mod shutdown;
 mod stats;
+mod strangers;
 mod turn;
 
 use std::collections::VecDeque;
 use std::mem;
 
-use log::{debug, info};
+use log::debug;
 use slab::Slab;
 
 use self::audit::Forbidden;
 use self::auth::Passes;
 use self::budget::{Budget, Kind, TIMERS_MAX, TIMERS_NS};
+use self::clients::Returns;
 use self::closing::Ended;
 use self::conn::{Arrival, Conn, Phase};
 pub use self::conn::{Handshake, Transport, TransportMemory, Upkeep};
@@ -54,12 +58,13 @@ use self::pace::Pace;
 use self::ready::RunQueue;
 use self::serve::{PutsOff, READ_BYTES_MAX};
 pub use self::shutdown::Rest;
+use self::strangers::Strangers;
 use self::turn::LongestTurn;
 pub use self::turn::{Event, Readiness};
 use crate::access::Access;
 use crate::base::{ConnId, Millis, Nanos};
 use crate::engine::Engine;
-use crate::engine::types::{ATTACHED_SERIAL, Effects, Input, Refusal};
+use crate::engine::types::{ATTACHED_SERIAL, Effects, Input, Refusal, Share};
 use crate::engine::view::Counts;
 use crate::memory::growth;
 use crate::store::{self, Store};
@@ -92,6 +97,8 @@ pub struct Settings {
     pub write_timeout: Millis,
     /// The longest time an encrypted connection may take to agree on keys.
     pub handshake_timeout: Millis,
+    /// The longest time a connection may take to show a token, if one is asked for.
+    pub auth_timeout: Millis,
     /// The longest time a shutdown waits for connections to end; 0 is no limit.
     pub shutdown_timeout: Millis,
     /// The number of this life of the server, told by `hello`; larger than that of any earlier one.
@@ -100,6 +107,8 @@ pub struct Settings {
     pub fences_per_us: u64,
     /// How many lines of the log were lost, for `stats`.
     pub lost_log_lines: fn() -> u64,
+    /// Parts of all names that have figures of their own.
+    pub shares: Vec<Share>,
     /// What is set for the HTTP door.
     pub http: HttpSettings,
 }
@@ -173,10 +182,12 @@ impl Default for Settings {
             read_timeout: Millis::from_secs(23),
             write_timeout: Millis::from_secs(5),
             handshake_timeout: Millis::from_secs(5),
+            auth_timeout: Millis::from_secs(5),
             shutdown_timeout: Millis::from_secs(30),
             epoch: 1,
             fences_per_us: 0,
             lost_log_lines: || 0,
+            shares: Vec::new(),
             http: HttpSettings::default(),
         }
     }
@@ -197,6 +208,8 @@ enum Due {
     UnreadSweep,
     /// Tell how much was forbidden.
     Forbidden,
+    /// Tell which clients have come back again and again.
+    Returns,
 }
 
 /// How much of everything the server holds; for tests and the simulator.
@@ -241,7 +254,9 @@ pub struct Server<T, S = store::Memory> {
     guesses: Guesses,
     passes: Passes,
     forbidden: Forbidden,
+    returns: Returns,
     handshakes: Handshakes,
+    strangers: Strangers,
     complaints: Complaints,
     memory: Memory,
     /// What transports keep, which is counted by themselves.
@@ -312,7 +327,9 @@ impl<T: Transport, S: Store> Server<T, S> {
             guesses: Guesses::default(),
             passes,
             forbidden: Forbidden::default(),
+            returns: Returns::default(),
             handshakes: Handshakes::default(),
+            strangers: Strangers::default(),
             complaints: Complaints::default(),
             memory: Memory::default(),
             transports: TransportMemory::default(),
@@ -336,7 +353,22 @@ impl<T: Transport, S: Store> Server<T, S> {
         if server.settings.memory_max != 0 {
             server.look_at_memory(Nanos::default());
         }
+        let shares = mem::take(&mut server.settings.shares);
+        server.set_shares(shares);
         server
+    }
+
+    /// These are the shares from now on.
+    pub fn set_shares(&mut self, shares: Vec<Share>) {
+        let input = Input::Shares(&shares);
+        self.engine.apply(self.clock_read, input, &mut self.effects);
+        self.settings.shares = shares;
+    }
+
+    /// Which shares there are.
+    #[must_use]
+    pub fn shares(&self) -> &[Share] {
+        &self.settings.shares
     }
 
     // ---- doors: what the reactor reports ----
@@ -350,22 +382,26 @@ impl<T: Transport, S: Store> Server<T, S> {
     /// memory is told so and closed. One that comes during a shutdown is served: a holder without
     /// a connection needs a new one to renew or release.
     pub fn accept_at(&mut self, now: Nanos, transport: T, door: Door) -> Option<ConnId> {
-        let connections_max = self.settings.connections_max as usize;
-        if connections_max != 0 && self.conns.len() >= connections_max {
-            info!(
-                "refusing {}: --max-connections {connections_max} is reached",
-                transport.peer()
-            );
+        let (phase, user) = self.meet(&transport);
+        let is_in_handshake = transport.is_in_handshake();
+        let is_stranger = is_in_handshake || phase == Phase::Unauthenticated;
+        if !self.make_slot(now, is_stranger) {
+            let connections_max = self.settings.connections_max;
+            let why = format!("--max-connections {connections_max} is reached");
+            self.complaints.tell(now, &transport.peer(), &why);
             self.http.figures.note_refused(door);
             return None;
         }
         self.budget.charge_accept();
+        if self.has_no_memory_for_newcomers() {
+            self.make_room(now);
+        }
         let is_refused = self.has_no_memory_for_newcomers();
         if is_refused {
             self.engine.note_refused(Refusal::Memory);
         }
         // To tell an encrypted connection would take more memory than is left.
-        if is_refused && (self.has_told_enough() || transport.is_in_handshake()) {
+        if is_refused && (self.has_told_enough() || is_in_handshake) {
             debug!("refusing {}: --max-memory is reached", transport.peer());
             return None;
         }
@@ -384,22 +420,18 @@ impl<T: Transport, S: Store> Server<T, S> {
             serial: self.serial,
         };
         debug!("connection {} from {}", id.serial, transport.peer());
-        let is_in_handshake = transport.is_in_handshake();
-        let deadline = if is_in_handshake {
-            now.after(self.settings.handshake_timeout)
-        } else {
-            now.after(self.settings.read_timeout)
-        };
-        let timer = self.timers.arm(deadline, Due::Conn(slot));
-        // Over HTTP every request shows its token, and not the connection.
-        let (codec, (phase, user)) = match door {
-            Door::Http => (Codec::http(), (Phase::Open, None)),
-            Door::Line => {
-                let codec = Codec::line(self.settings.wire_fence);
-                (codec, self.meet(&transport))
-            }
+        let timer = self.timers.arm(Nanos::NEVER, Due::Conn(slot));
+        // Over HTTP the user depends on the token of each request.
+        let (codec, user) = match door {
+            Door::Http => (Codec::http(), None),
+            Door::Line => (Codec::line(self.settings.wire_fence), user),
         };
         let mut conn = Conn::new(transport, codec, id.serial, timer, phase, now);
+        if !is_in_handshake {
+            conn.note_peer();
+        }
+        let deadline = conn.deadline(now, &self.settings);
+        self.timers.rearm(timer, deadline);
         if self.draining && !is_refused {
             conn.arrival = Arrival::Late;
             self.latecomers += 1;
@@ -412,7 +444,10 @@ impl<T: Transport, S: Store> Server<T, S> {
             self.engine.apply(now, input, &mut self.effects);
         }
         if is_in_handshake {
-            self.begin_handshake(now, id);
+            self.handshakes.note_begun();
+        }
+        if is_stranger {
+            self.note_stranger(id);
         }
         if is_refused {
             self.refuse_newcomer(now, id);
@@ -522,6 +557,7 @@ impl<T: Transport, S: Store> Server<T, S> {
                 Due::Guesses => self.tell_waiting(now),
                 Due::UnreadSweep => self.restart_sweep(),
                 Due::Forbidden => self.tell_forbidden(now),
+                Due::Returns => self.tell_returns(),
             }
         }
         if let Some(slot) = self.sweep {

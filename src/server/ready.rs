@@ -183,6 +183,7 @@ impl<T: Transport, S: Store> Server<T, S> {
             } else if conn.hung_up {
                 self.engine
                     .apply(self.clock_read, Input::HungUp(id, false), &mut self.effects);
+                self.end_hung_up_guess(self.clock_read, id);
             }
             self.serve_conn(clock, id, share);
         }

@@ -12,9 +12,8 @@ use log::debug;
 
 use super::closing::Closing;
 use super::conn::{Flow, Owed, Phase, Transport, Upkeep};
-use super::guesses::TOLD_PER_TURN_MAX;
 use super::memory::Outboxes;
-use super::{Clock, Due, Server, conn, stats};
+use super::{Clock, Server, conn, stats};
 use crate::base::{ConnId, Nanos};
 use crate::engine::Engine;
 use crate::engine::types::{Effect, Effects, Input, RangeAsk, Refusal, Reply, Request};
@@ -82,11 +81,9 @@ pub(super) enum PutsOff {
     SecondAnswers {
         walks: bool,
     },
-    /// All outboxes together are full. A request whose answer carries more than `short_bytes` of
-    /// values waits; one with a shorter answer waits for its own connection to read.
-    LongAnswers {
-        short_bytes: usize,
-    },
+    /// All outboxes together are full. A request with long values in its answer waits; one with
+    /// short values waits for its own connection to read.
+    LongAnswers,
 }
 
 impl PutsOff {
@@ -96,6 +93,7 @@ impl PutsOff {
         self,
         asked: &impl Weight,
         engine: &Engine,
+        unread_max: usize,
         has_unread: impl FnOnce() -> bool,
     ) -> Option<Flow> {
         let (waiting, walks) = match self {
@@ -105,9 +103,9 @@ impl PutsOff {
                 let waiting = has_unread().then_some(Flow::AwaitsOwnOutbox);
                 (waiting, walks)
             }
-            Self::LongAnswers { short_bytes } => {
-                let request = asked.request();
-                let is_short = request.is_some_and(|it| engine.is_answer_short(it, short_bytes));
+            Self::LongAnswers => {
+                let (request, bytes_max) = (asked.request(), unread_max / SHORT_VALUES_SHARE);
+                let is_short = request.is_some_and(|it| engine.is_answer_short(it, bytes_max));
                 let waiting = match is_short {
                     true => has_unread().then_some(Flow::AwaitsOwnOutbox),
                     false => Some(Flow::AwaitsOutboxes),
@@ -259,9 +257,7 @@ impl<T: Transport, S: Store> Server<T, S> {
             Outboxes::Crowded => PutsOff::SecondAnswers {
                 walks: share.puts_off == PutsOff::Walks,
             },
-            Outboxes::Full => PutsOff::LongAnswers {
-                short_bytes: self.memory.unread_max / SHORT_VALUES_SHARE,
-            },
+            Outboxes::Full => PutsOff::LongAnswers,
         };
     }
 
@@ -322,7 +318,7 @@ impl<T: Transport, S: Store> Server<T, S> {
         }
         let Self { conns, pool, .. } = self;
         if let Some(conn) = conn::find(conns, id)
-            && !conn.is_leaving()
+            && conn.is_heard()
         {
             let bytes_max = conn.codec.inbox_bytes_max();
             let taken = conn.inbox.append(&bytes[used..], bytes_max, pool);
@@ -331,6 +327,7 @@ impl<T: Transport, S: Store> Server<T, S> {
                 bytes.len() - used,
                 "one read is larger than an inbox"
             );
+            self.weigh_stranger(id);
         }
     }
 
@@ -344,12 +341,13 @@ impl<T: Transport, S: Store> Server<T, S> {
             self.serve(now, id, inbox.bytes())
         };
         match conn::find(&mut self.conns, id) {
-            Some(conn) if !conn.is_leaving() => {
+            Some(conn) if conn.is_heard() => {
                 inbox.consume(used, &mut self.pool);
                 conn.inbox = inbox;
             }
             _ => inbox.clear(&mut self.pool),
         }
+        self.weigh_stranger(id);
     }
 
     /// Serves the whole frames at the front of `input` and says how many bytes they were. Stops
@@ -389,7 +387,7 @@ impl<T: Transport, S: Store> Server<T, S> {
                 }
                 Decoded::Request(asked)
                     if let Some(flow) =
-                        puts_off.flow(&asked, engine, || !conn.outbox.is_empty())
+                        puts_off.flow(&asked, engine, unread_max, || !conn.outbox.is_empty())
                         && conn.is_let_in() =>
                 {
                     conn.line_started = now;
@@ -402,7 +400,12 @@ impl<T: Transport, S: Store> Server<T, S> {
                     }
                 }
                 Decoded::Unfinished { moved_on } => {
-                    if moved_on {
+                    if conn.phase == Phase::Unauthenticated {
+                        // Its time to authenticate runs from when it came, whatever it sends.
+                        if input.len() - used >= self.passes.stranger_bytes_max() {
+                            self.cut_off(now, id, "a line is too long");
+                        }
+                    } else if moved_on {
                         conn.line_started = now;
                     }
                     break;
@@ -508,6 +511,10 @@ impl<T: Transport, S: Store> Server<T, S> {
             Ok(Command::Break { key, fence }) => return self.break_grants(now, id, key, fence),
             Ok(Command::Range(request)) => return self.ask_for_range(now, id, request),
             Ok(Command::RangeList { resource }) => self.list_ranges(now, id, resource),
+            Ok(Command::RangeListOf { of, after }) => self.list_ranges_of(now, id, of, after),
+            Ok(Command::BreakRangesOf { client }) => {
+                return self.break_ranges_of(now, id, client);
+            }
             Ok(Command::ReclaimDone { id: client }) => return self.end_reclaim(now, id, client),
             Ok(Command::Grace { ends }) => return self.look_at_grace(now, id, ends),
             Ok(Command::BreakRanges { resource, span }) => {
@@ -622,35 +629,6 @@ impl<T: Transport, S: Store> Server<T, S> {
             codec.encode(conn.outbox.buf(pool), Answer::Hello(welcome));
         }
         self.owe(id, Owed::Answer);
-    }
-
-    /// Tells connections that have shown a wrong secret so, as far as places have become free.
-    pub(super) fn tell_waiting(&mut self, now: Nanos) {
-        self.guesses.timer = None;
-        self.guesses.pass(now);
-        let mut told_left = TOLD_PER_TURN_MAX;
-        while told_left > 0
-            && let Some(id) = self.guesses.next()
-        {
-            told_left -= 1;
-            self.conns[id.slot as usize].flow = Flow::Open;
-            self.tell_wrong(now, id);
-            self.run.resume(id); // if it was let in before
-        }
-        let next_turn = Nanos(now.0 + 1);
-        self.arm_guesses((told_left == 0).then_some(next_turn));
-    }
-
-    /// Has [`Server::tell_waiting`] called at this time, otherwise when there is a reason to.
-    pub(super) fn arm_guesses(&mut self, at: Option<Nanos>) {
-        let Self {
-            guesses, timers, ..
-        } = self;
-        match (at.or_else(|| guesses.deadline()), guesses.timer) {
-            (Some(at), Some(timer)) => timers.rearm(timer, at),
-            (Some(at), None) => guesses.timer = Some(timers.arm(at, Due::Guesses)),
-            (None, _) => {}
-        }
     }
 
     /// Refuses a request that the engine is not asked.

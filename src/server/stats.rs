@@ -10,6 +10,7 @@ use super::turn::LongestTurn;
 use crate::base::ConnId;
 use crate::engine::view::{ConnView, HolderView, KeyView, View};
 use crate::engine::{Census, Edge, Kind, Someone, Tally};
+use crate::histogram::Percentiles;
 use crate::wire::json;
 
 /// Most entries in one array. Those in use come first; the totals tell of the rest.
@@ -388,6 +389,12 @@ pub(super) fn totals(out: &mut Vec<u8>, view: View<'_>, tally: Tally, figures: &
     number(out, "expiries", tally.expiries);
     number(out, "disconnects", tally.disconnects);
     number(out, "breaks", tally.breaks);
+    let (lateness, ns_max) = view.expiry_lateness();
+    percentiles(
+        out,
+        "expiry_lateness_us",
+        &Percentiles::of(lateness, ns_max),
+    );
     for (title, count) in view.deadlocks() {
         number(out, title, count);
     }
@@ -487,6 +494,16 @@ fn text(out: &mut Vec<u8>, title: &str, value: Option<&str>) {
 pub(super) fn number(out: &mut Vec<u8>, title: &str, value: u64) {
     name(out, title);
     json::push_number(out, value);
+}
+
+pub(super) fn percentiles(out: &mut Vec<u8>, title: &str, it: &Percentiles) {
+    name(out, title);
+    out.extend_from_slice(b"{\"count\":");
+    json::push_number(out, it.count);
+    number(out, "p50", it.p50_us);
+    number(out, "p99", it.p99_us);
+    number(out, "max", it.max_us);
+    out.push(b'}');
 }
 
 fn seconds(out: &mut Vec<u8>, title: &str, nanos: u64) {

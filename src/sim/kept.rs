@@ -134,6 +134,7 @@ impl Kept {
                 owner,
                 range,
                 mode,
+                grant: _,
             } => {
                 let owner = [resource, client, owner].map(|it| it.as_bytes().to_vec());
                 let new = (u128::from(range.start()), u128::from(range.last()) + 1);

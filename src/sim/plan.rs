@@ -11,7 +11,7 @@ use super::clients::request::EntryKind;
 use super::range_plan::RangePlan;
 use crate::access::Access;
 use crate::base::Millis;
-use crate::engine::types::{Mode, Notes};
+use crate::engine::types::{Mode, Notes, Share};
 use crate::engine::{Rules, SearchLimits};
 use crate::pipe::Dialect;
 use crate::server::{Door, HttpSettings, Settings};
@@ -642,9 +642,24 @@ fn settings(rng: &mut Rng, scale: u64, clients: usize, is_loud: bool) -> Setting
         write_timeout: Millis(*pick(rng, &[5_000, scale, 0]) * u64::from(!is_loud)),
         shutdown_timeout: Millis(*pick(rng, &[30_000, 30_000, 3 * scale, 0])),
         handshake_timeout: Millis::from_secs(5),
+        auth_timeout: Millis::from_secs(5),
         epoch: 0,         // each life has its own
         fences_per_us: 0, // far more is granted in virtual time than in real time
         lost_log_lines: || 0,
+        // `Engine::check` counts what is held in each of them.
+        shares: match crowded % 2 {
+            0 => Vec::new(),
+            _ => shares(),
+        },
         http: HttpSettings::default(),
     }
+}
+
+fn shares() -> Vec<Share> {
+    let share = |(name, prefix): (&str, &str)| Share {
+        name: name.into(),
+        prefix: prefix.as_bytes().into(),
+    };
+    let shares = [("keys", "k"), ("keys", "f"), ("first", "k0"), ("none", "?")];
+    shares.map(share).to_vec()
 }

@@ -10,6 +10,7 @@ use super::cost::ACCEPT_NS;
 use super::life::{Draining, Life};
 use super::simulation::Simulation;
 use crate::base::Nanos;
+use crate::engine::Limit;
 use crate::server::{Door, Event};
 
 /// Most connections that a reactor accepts in one turn.
@@ -137,6 +138,9 @@ impl Simulation {
     fn accept(&mut self) -> Result<Vec<u32>, String> {
         let mut accepted = Vec::new();
         for _ in 0..self.life.backlog.len().min(ACCEPTS_PER_TURN_MAX) {
+            if !self.life.server.takes_newcomers() {
+                break; // the others wait for the next turn
+            }
             let Some((number, pipe)) = self.life.backlog.pop_front() else {
                 break;
             };
@@ -151,9 +155,14 @@ impl Simulation {
                 .connections
                 .get(&number)
                 .map_or(Door::Line, |it| it.door);
+            let refusals = |life: &Life| life.server.engine().figures().limit_hits(Limit::Memory);
+            let before = refusals(&self.life);
             let id = self.life.server.accept_at(self.now, pipe, door);
+            // A connection that was not let in may have made room.
+            let is_refused = is_refused && refusals(&self.life) > before;
+            let may_have_room = self.plan.settings.access.asks_for_token();
             self.meter.spend(ACCEPT_NS);
-            if id.is_some() != has_room {
+            if id.is_some() != has_room && !(id.is_some() && may_have_room) {
                 return Err(format!("accepted {id:?} with room {has_room}"));
             }
             let is_newcomer = id.is_some() && is_refused;

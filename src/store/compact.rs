@@ -326,7 +326,8 @@ impl Live {
                 owner,
                 range,
                 mode,
-            } => self.ranges.set(resource, client, owner, range, mode),
+                grant,
+            } => self.ranges.set(resource, client, owner, range, mode, grant),
             Entry::Fences { .. } => self.fences = Some(at),
             Entry::Mark { .. } | Entry::Stopped { .. } | Entry::End { .. } => {}
         }
@@ -420,10 +421,11 @@ impl<F: DiskFile> SnapshotWriter<F> {
             owner,
             range,
             mode,
+            grant,
         } = locked;
         let (salt, number) = (self.life.salt, self.upto);
         let names = [resource, client.as_bytes(), owner];
-        self.add(|bytes| push_ranged(bytes, salt, number, names, range, Some(mode)))
+        self.add(|bytes| push_ranged(bytes, salt, number, names, range, Some(mode), grant))
     }
 
     fn added(&mut self) -> io::Result<()> {
@@ -459,7 +461,7 @@ impl<F: DiskFile> SnapshotWriter<F> {
 mod tests {
     use super::*;
     use crate::base::{Millis, Token};
-    use crate::engine::types::{ByteRange, Mode, SecretHash, Sharing};
+    use crate::engine::types::{ByteRange, Mode, RangeGrant, SecretHash, Sharing};
 
     /// Which of these entries matter, by their places.
     fn left(entries: &[Entry<'_>]) -> Vec<u64> {
@@ -566,6 +568,7 @@ mod tests {
             owner: b"",
             range: ByteRange::new(0, 9).unwrap(),
             mode: Some(Sharing::Shared),
+            grant: RangeGrant::default(),
         };
         let mut live = Live::default();
         let at = At {

@@ -13,10 +13,10 @@ use std::path::Path;
 use std::sync::Arc;
 
 use rustix::fs::{
-    AtFlags, Dir, FallocateFlags, Mode, OFlags, fallocate, fstatvfs, linkat, openat, renameat,
-    unlinkat,
+    AtFlags, Dir, FallocateFlags, FlockOperation, Mode, OFlags, fallocate, flock, fstat, fstatvfs,
+    linkat, openat, renameat, statat, unlinkat,
 };
-use rustix::io::Errno;
+use rustix::io::{Errno, retry_on_intr};
 
 /// One directory.
 pub trait Disk: Clone + fmt::Debug {
@@ -42,6 +42,11 @@ pub trait Disk: Clone + fmt::Debug {
     fn remove(&self, name: &str) -> io::Result<()>;
     /// Waits until all names are on the disk as they are now. Needs no descriptor.
     fn sync_names(&self) -> io::Result<()>;
+    /// Whether this name still leads to this open file.
+    ///
+    /// # Errors
+    /// The file or the directory was deleted, renamed or replaced, or the system does not answer.
+    fn check_name(&self, name: &str, file: &Self::File) -> io::Result<()>;
     /// How many bytes new files can take, as far as the file system says: quotas and limits on the
     /// size of a file may allow less.
     fn free_bytes(&self) -> io::Result<u64>;
@@ -121,6 +126,21 @@ impl Files {
         Ok(Self { dir })
     }
 
+    /// Locks the directory itself, or says that another process has. The lock ends with
+    /// [`Files::unlock`] or with the process.
+    pub(super) fn try_lock(&self) -> io::Result<bool> {
+        let lock = || flock(&*self.dir, FlockOperation::NonBlockingLockExclusive);
+        match retry_on_intr(lock) {
+            Err(Errno::WOULDBLOCK) => Ok(false),
+            result => Ok(result.map(|()| true)?),
+        }
+    }
+
+    /// Ends the lock, also if clones are left.
+    pub(super) fn unlock(&self) -> io::Result<()> {
+        Ok(retry_on_intr(|| flock(&*self.dir, FlockOperation::Unlock))?)
+    }
+
     fn open_as(&self, name: &str, flags: OFlags) -> io::Result<File> {
         let mode = Mode::RUSR | Mode::WUSR;
         loop {
@@ -180,6 +200,18 @@ impl Disk for Files {
 
     fn sync_names(&self) -> io::Result<()> {
         self.dir.sync_all()
+    }
+
+    fn check_name(&self, name: &str, file: &File) -> io::Result<()> {
+        let file = fstat(file)?;
+        match statat(&*self.dir, name, AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(named) if (named.st_dev, named.st_ino) == (file.st_dev, file.st_ino) => Ok(()),
+            Ok(_) | Err(Errno::NOENT) => Err(io::Error::other(match fstat(&*self.dir)?.st_nlink {
+                0 => "the data directory was deleted",
+                _ => "the file was deleted, renamed or replaced",
+            })),
+            Err(error) => Err(error.into()),
+        }
     }
 
     fn free_bytes(&self) -> io::Result<u64> {

@@ -4,7 +4,7 @@
 //! disk, and on the engine's clock in the engine; [`Clocks`] are where the two meet.
 
 use crate::base::{Fence, Millis, Nanos, Token};
-use crate::engine::types::{ByteRange, End, Mode, Record, SecretHash, Sharing};
+use crate::engine::types::{ByteRange, End, Mode, RangeGrant, Record, SecretHash, Sharing};
 
 /// What a frame says: a [`Record`] as it is on the disk, or something of the store's own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,6 +69,7 @@ pub enum Entry<'a> {
         owner: &'a [u8],
         range: ByteRange,
         mode: Option<Sharing>,
+        grant: RangeGrant,
     },
     Fences {
         upto: Fence,
@@ -162,12 +163,14 @@ impl Entry<'_> {
                 owner,
                 range,
                 mode,
+                grant,
             } => Record::Ranged {
                 resource: resource.into(),
                 client: client.as_bytes().into(),
                 owner: owner.into(),
                 range,
                 mode,
+                grant,
             },
             Self::Fences { upto } => Record::Fences { upto },
             Self::Mark { .. } | Self::Stopped { .. } | Self::End { .. } => return None,

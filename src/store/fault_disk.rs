@@ -376,6 +376,13 @@ impl Disk for FaultDisk {
         Ok(())
     }
 
+    fn check_name(&self, name: &str, file: &FaultFile) -> io::Result<()> {
+        match self.0.borrow().file(name)? == file.file {
+            true => Ok(()),
+            false => Err(io::Error::other("the file was replaced")),
+        }
+    }
+
     fn free_bytes(&self) -> io::Result<u64> {
         let state = self.0.borrow();
         let capacity = state.capacity_bytes.unwrap_or(u64::MAX);

@@ -32,7 +32,8 @@
 //!                 is the id of a request), limit 4, fence 8, salt of the token 8, lease in ms 8,
 //!                 client 4 (the number of its connection; 0 if the name is that of an owner without
 //!                 one; 2^32 - 1 if it is the id of a client), length of the key 2, key, then, if
-//!                 there is the id of a request, its length 2 and the id, then the name
+//!                 there is the id of a request, its length 2 and the id (followed by
+//!                 a blank and the asker, see `server/identity.rs`), then the name
 //!   2 lengthened  fence 8, lease in ms 8, key
 //!   3 ended       fence 8, key
 //!   4 counted     value 8, key
@@ -43,9 +44,13 @@
 //!   9 fences      the highest that may have been given out 8
 //!  10 client      time to live in ms 8, salt of the secret 16, hash of the secret 32, id
 //!  11 client gone id
-//!  12 ranged      mode 1 (0 not locked any more, 1 shared, 2 exclusive), first byte 8, last byte 8,
+//!  12 ranged      (until version 4) mode 1 (0 not locked any more, 1 shared, 2 exclusive), first byte 8, last byte 8,
 //!                 length of the resource 2, length of the client's id 2, resource, id, owner
 //!  13 owned       fence 8, length of the key 2, key, id of the client
+//!  14 ranged      mode 1 (as of 12), first byte 8, last byte 8, number of the grant 8 (of an unlock,
+//!                 of what it may split off; the next number belongs to it as well), when it was
+//!                 made in ns since 1970 8, epoch of the server that made it 8, length of the
+//!                 resource 2, length of the client's id 2, resource, id, owner
 //! 128 mark        everything up to this number was on the disk when this was written 8
 //! 129 stopped     when, ms since 1970 8
 //! 130 end         how many frames the snapshot has before this one 8
@@ -62,11 +67,11 @@ use crc32c::{crc32c, crc32c_append};
 
 use super::entry::{Clocks, Entry};
 use crate::base::{Fence, Millis, Token};
-use crate::engine::types::{ByteRange, End, Mode, Record, SecretHash, Sharing};
+use crate::engine::types::{ByteRange, End, Mode, RangeGrant, Record, SecretHash, Sharing};
 use crate::key::Key;
 
 /// The version that this program writes, and the highest that it reads.
-pub const VERSION: u32 = 4;
+pub const VERSION: u32 = 5;
 
 /// How long a header is.
 pub const HEADER_BYTES: usize = 64;
@@ -85,6 +90,9 @@ pub const MARK_BYTES: usize = FRAME_BYTES_MIN + 8;
 pub(super) const KIND_MARK: u8 = 128;
 const KIND_STOPPED: u8 = 129;
 const KIND_END: u8 = 130;
+
+/// What the number of a grant may be: others come after it.
+const GRANT_ID_MAX: u64 = u64::MAX / 2;
 
 const MAGIC: [u8; 8] = *b"latchd\r\n";
 const MODE_NAMED: u8 = 128;
@@ -367,7 +375,7 @@ impl<'a> Frame<'a> {
             11 => Entry::ClientGone {
                 id: str::from_utf8(content.rest()).ok()?,
             },
-            12 => {
+            kind @ (12 | 14) => {
                 let mode = match content.array()? {
                     [0] => None,
                     [1] => Some(Sharing::Shared),
@@ -375,6 +383,14 @@ impl<'a> Frame<'a> {
                     _ => return None,
                 };
                 let range = ByteRange::between(content.number()?, content.number()?)?;
+                let mut grant = RangeGrant::default();
+                if kind == 14 {
+                    grant = RangeGrant {
+                        id: content.number().filter(|id| *id <= GRANT_ID_MAX)?,
+                        since: content.number()?,
+                        epoch: content.number()?,
+                    };
+                }
                 let resource_bytes = content.length()?;
                 let client_bytes = content.length()?;
                 Entry::Ranged {
@@ -383,6 +399,7 @@ impl<'a> Frame<'a> {
                     owner: content.rest(),
                     range,
                     mode,
+                    grant,
                 }
             }
             13 => Entry::Owned {
@@ -503,9 +520,10 @@ pub fn push_record(
             owner,
             range,
             mode,
+            grant,
         } => {
             let names = [resource, client, owner].map(Key::as_bytes);
-            push_ranged(out, salt, number, names, *range, *mode);
+            push_ranged(out, salt, number, names, *range, *mode, *grant);
         }
     }
 }
@@ -518,8 +536,9 @@ pub(super) fn push_ranged(
     [resource, client, owner]: [&[u8]; 3],
     range: ByteRange,
     mode: Option<Sharing>,
+    grant: RangeGrant,
 ) {
-    let mut fixed = [0; 21];
+    let mut fixed = [0; 45];
     fixed[0] = match mode {
         None => 0,
         Some(Sharing::Shared) => 1,
@@ -527,9 +546,12 @@ pub(super) fn push_ranged(
     };
     fixed[1..9].copy_from_slice(&range.start().to_le_bytes());
     fixed[9..17].copy_from_slice(&range.last().to_le_bytes());
-    fixed[17..19].copy_from_slice(&length_of(resource));
-    fixed[19..].copy_from_slice(&length_of(client));
-    push_frame(out, salt, number, 12, [&fixed, resource, client, owner]);
+    fixed[17..25].copy_from_slice(&grant.id.to_le_bytes());
+    fixed[25..33].copy_from_slice(&grant.since.to_le_bytes());
+    fixed[33..41].copy_from_slice(&grant.epoch.to_le_bytes());
+    fixed[41..43].copy_from_slice(&length_of(resource));
+    fixed[43..].copy_from_slice(&length_of(client));
+    push_frame(out, salt, number, 14, [&fixed, resource, client, owner]);
 }
 
 /// Appends the store's own note that everything up to `durable` is on the disk; `number` is the next

@@ -52,6 +52,11 @@ fn records() -> Vec<Record> {
         owner: names[2].into(),
         range: ByteRange::between(start, last).unwrap(),
         mode,
+        grant: RangeGrant {
+            id: 7,
+            since: u64::MAX,
+            epoch: 3,
+        },
     };
     vec![
         grant(Mode::Slot { limit: 5 }, None, b""),
@@ -197,10 +202,19 @@ fn a_range_is_written_as_the_documents_say() {
         owner: Key::from(&b"own"[..]),
         range: ByteRange::between(0x0102, u64::MAX - 1).unwrap(),
         mode: Some(Sharing::Exclusive),
+        grant: RangeGrant {
+            id: 0x0304,
+            since: 0x0506,
+            epoch: 0x0708,
+        },
     };
-    let mut wanted = vec![12, 2];
+    let mut wanted = vec![14, 2];
     wanted.extend([2, 1, 0, 0, 0, 0, 0, 0]);
     wanted.extend([0xfe, 255, 255, 255, 255, 255, 255, 255]);
+    for low in [[4, 3], [6, 5], [8, 7]] {
+        wanted.extend(low);
+        wanted.extend([0; 6]);
+    }
     wanted.extend([2, 0, 4, 0]);
     wanted.extend(b"regw/1own");
     assert_eq!(&frame_of(&record)[16..], wanted);
@@ -260,10 +274,10 @@ fn files_of_earlier_versions_follow_no_loss() {
 #[test]
 fn a_later_version_is_named() {
     let mut bytes = header().encode();
-    bytes[8] = 5;
+    bytes[8] = 6;
     let checksum = crc32c(&bytes[..60]);
     bytes[60..].copy_from_slice(&checksum.to_le_bytes());
-    assert_eq!(Header::decode(&bytes), Err(BadHeader::TooNew(5)));
+    assert_eq!(Header::decode(&bytes), Err(BadHeader::TooNew(6)));
 }
 
 fn name() -> impl Strategy<Value = Key> {
@@ -285,6 +299,11 @@ fn ranges() -> impl Strategy<Value = Record> {
             owner,
             range: ByteRange::between(one.min(other), one.max(other)).unwrap(),
             mode,
+            grant: RangeGrant {
+                id: one >> 1,
+                since: other,
+                epoch: one,
+            },
         }
     })
 }

@@ -9,13 +9,13 @@ use std::fmt::Write;
 use std::io::ErrorKind;
 use std::path::Path;
 
-use super::disk::Files;
+use super::disk::{Disk, Files};
 use super::entry::Entry;
 use super::format::Durability;
 use super::load::{self, Damage, Ending, FileFound, Found, Listing, LoadError, Visitor};
-use super::open::{DirLock, Holder};
+use super::open::{DirLock, Holder, OpenError};
 use super::ranges::{LockedRange, Ranges};
-use crate::engine::types::{ATTACHED_SERIAL, ByteRange, End, Mode, Sharing};
+use crate::engine::types::{ATTACHED_SERIAL, ByteRange, End, Mode, RangeGrant, Sharing};
 use crate::key::Key;
 use crate::wire::json::{push_number, push_str_escaped};
 
@@ -76,6 +76,8 @@ pub struct HeldBytes {
     pub range: ByteRange,
     /// How.
     pub mode: Sharing,
+    /// Its number, and when it was granted by whom.
+    pub grant: RangeGrant,
 }
 
 impl From<LockedRange<'_>> for HeldBytes {
@@ -86,6 +88,7 @@ impl From<LockedRange<'_>> for HeldBytes {
             owner: locked.owner.into(),
             range: locked.range,
             mode: locked.mode,
+            grant: locked.grant,
         }
     }
 }
@@ -103,6 +106,28 @@ pub struct Counts {
     pub lists: usize,
     /// Values in lists.
     pub list_values: usize,
+}
+
+/// Tries what a start would try with a directory, without locking or changing anything. A directory
+/// that is in use passes.
+///
+/// # Errors
+/// What a start would say.
+pub fn check(dir: &Path) -> Result<(), OpenError> {
+    DirLock::check_file(dir)?;
+    let Inspection { found, damage, .. } = inspect(dir)?;
+    if let Some(damage) = damage {
+        return Err(LoadError::Damaged(damage).into());
+    }
+    let disk = Files::open(dir).map_err(OpenError::Directory)?;
+    for file in found.iter().flat_map(Found::unsettled) {
+        match disk.open(&file.name) {
+            // A running daemon has compacted the directory since the inspection.
+            Err(error) if error.kind() == ErrorKind::NotFound => {}
+            result => drop(result.map_err(LoadError::io(&file.name))?),
+        }
+    }
+    Ok(())
 }
 
 /// Looks at a directory.
@@ -236,7 +261,8 @@ impl Seen {
                 owner,
                 range,
                 mode,
-            } => self.ranges.set(resource, client, owner, range, mode),
+                grant,
+            } => self.ranges.set(resource, client, owner, range, mode, grant),
             Entry::Fences { upto } => self.fence_ceiling = self.fence_ceiling.max(upto.0),
             Entry::Mark { .. } | Entry::Stopped { .. } | Entry::End { .. } => {}
         }
@@ -342,11 +368,16 @@ fn told(entry: &Entry<'_>) -> String {
             owner,
             range,
             mode,
+            grant,
         } => {
             let how = mode.map_or("not locked", sharing_told);
             let who = holder_told(client, owner);
+            let number = match mode.filter(|_| grant.id > 0) {
+                Some(_) => format!(", {}", grant_told(grant)),
+                None => String::new(),
+            };
             format!(
-                "ranged {} {} {how}, {who}",
+                "ranged {} {} {how}, {who}{number}",
                 key(resource),
                 bytes_told(range)
             )
@@ -375,7 +406,18 @@ fn sharing_told(mode: Sharing) -> &'static str {
     }
 }
 
-/// First and last byte.
+/// The number of a range lock, and when it was granted by whom, as far as that is known.
+fn grant_told(grant: RangeGrant) -> String {
+    let RangeGrant { id, since, epoch } = grant;
+    match since {
+        0 => format!("lock {id}"),
+        since => format!(
+            "lock {id} since {} in epoch {epoch}",
+            date(since / 1_000_000)
+        ),
+    }
+}
+
 fn bytes_told(range: ByteRange) -> String {
     match range.last() {
         u64::MAX => format!("from {} to the end", range.start()),
@@ -474,7 +516,7 @@ impl Inspection {
                 write!(out, " {}", held.client)?;
             }
             match &held.name {
-                Some(name) => writeln!(out, " \"{}\"", name.escape_debug())?,
+                Some(name) => writeln!(out, " \"{}\"", crate::escape::text(name))?,
                 None => writeln!(out)?,
             }
         }
@@ -490,7 +532,8 @@ impl Inspection {
         for held in &self.ranges {
             let (bytes, how) = (bytes_told(held.range), sharing_told(held.mode));
             let who = holder_told(&held.client, held.owner.as_bytes());
-            writeln!(out, "  {:?} {bytes} {how}, {who}", held.resource)?;
+            let number = grant_told(held.grant);
+            writeln!(out, "  {:?} {bytes} {how}, {who}, {number}", held.resource)?;
         }
         if !self.last_records.is_empty() {
             writeln!(out, "\nlast records:")?;
@@ -587,6 +630,9 @@ impl Inspection {
             push_name(out, "client", held.client.as_bytes());
             out.push(b',');
             push_name(out, "owner", held.owner.as_bytes());
+            field(out, "id", held.grant.id);
+            field(out, "acquired_ms", held.grant.since / 1_000_000);
+            field(out, "epoch", held.grant.epoch);
         });
         let records = &self.last_records;
         push_array(&mut out, "last_records", records, |out, (number, told)| {

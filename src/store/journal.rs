@@ -54,7 +54,7 @@ pub enum Notice {
     Full(String),
     /// There is room again.
     Room,
-    /// The disk failed; the daemon has to end.
+    /// The disk failed, or a file was taken away; the daemon has to end.
     Failed(String),
     /// Closed segments became a snapshot.
     Compacted(Compacted),
@@ -69,7 +69,7 @@ impl fmt::Display for Notice {
         match self {
             Self::Full(why) => f.write_str(why),
             Self::Room => f.write_str("there is room on the disk again"),
-            Self::Failed(why) => write!(f, "the disk failed: {why}"),
+            Self::Failed(why) => write!(f, "storage failed: {why}"),
             Self::Compacted(it) => write!(
                 f,
                 "compacted {} bytes of the journal to {}",
@@ -129,13 +129,14 @@ impl Journal {
             salt: options.salt,
             wall_ms: (options.wall_ms)(),
         };
-        let disk = Files::open(dir).map_err(OpenError::Directory)?;
+        let disk = lock.disk();
         let Begun {
             writer,
             life,
             found,
             restore,
         } = open::begin(disk.clone(), beginning, progress)?;
+        lock.check()?; // reading everything may have taken a while
         let base = writer.written();
         let shared = Arc::new(Shared::new(base));
         let reactor = ReactorSide {

@@ -243,6 +243,14 @@ pub struct Found {
 }
 
 impl Found {
+    /// The files that a start writes: the last one, and those that are longer than what is used.
+    pub(super) fn unsettled(&self) -> impl Iterator<Item = &FileFound> {
+        let last = self.files.len().saturating_sub(1);
+        let files = self.files.iter().enumerate();
+        let files = files.filter(move |(at, it)| *at == last || it.len_bytes > it.used_bytes);
+        files.map(|(_, file)| file)
+    }
+
     /// Whether something that was acknowledged may not be here. It may not if the last life spoke before
     /// the disk had it, and did not end in order. What a life finds missing is missing still for the
     /// next one, unless it ends in order: clients may not yet have had the time to notice. A repair

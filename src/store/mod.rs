@@ -53,7 +53,7 @@ pub use self::entry::{Clocks, Entry};
 #[cfg(any(test, feature = "tools"))]
 pub use self::fault_disk::{FaultDisk, FaultFile};
 pub use self::format::{Durability, Life};
-pub use self::inspect::{Counts, Held, HeldBytes, Inspection, inspect};
+pub use self::inspect::{Counts, Held, HeldBytes, Inspection, check, inspect};
 pub use self::journal::{Journal, Notice, Opened, Options, SEGMENT_BYTES};
 pub use self::load::{Cut, Damage, Ending, FileFound, Found, LoadError, Reading, Restore};
 pub use self::memory::Memory;

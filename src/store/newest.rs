@@ -86,6 +86,11 @@ impl<F: DiskFile> Newest<F> {
         Ok(Self { file, slot })
     }
 
+    /// Whether the file still has its name: see [`Disk::check_name`].
+    pub(super) fn check_name<D: Disk<File = F>>(&self, disk: &D) -> io::Result<()> {
+        disk.check_name(LOCK, &self.file)
+    }
+
     /// Writes the copy, in place of the older one.
     pub(super) fn write(&mut self, header: &Header) -> io::Result<()> {
         self.file.write_at(&header.encode(), SLOTS[self.slot])

@@ -11,7 +11,7 @@ use std::os::fd::AsFd;
 use std::os::unix::fs::{DirBuilderExt, FileExt};
 use std::path::Path;
 
-use super::disk::{Disk, DiskFile};
+use super::disk::{Disk, DiskFile, Files};
 use super::format::{Durability, FRAME_BYTES_MIN, FileKind, Frame, Life};
 use super::load::{
     self, FileFound, Found, Listing, LoadError, Reading, Restore, Visitor, file_name,
@@ -112,17 +112,14 @@ pub fn begin<D: Disk>(
         follows_loss: found.may_have_lost(),
         salt: found.life.map_or(beginning.salt, |life| life.salt),
     };
-    let mut closed = Vec::with_capacity(found.files.len());
-    for (index, file) in found.files.iter().enumerate() {
-        let is_last = index + 1 == found.files.len();
-        if is_last || file.len_bytes > file.used_bytes {
-            settle(&disk, file, life.salt).map_err(LoadError::io(&file.name))?;
-        }
-        closed.push(Closed {
-            name: file.name.clone(),
-            bytes: file.used_bytes,
-        });
+    for file in found.unsettled() {
+        settle(&disk, file, life.salt).map_err(LoadError::io(&file.name))?;
     }
+    let files = found.files.iter().map(|file| Closed {
+        name: file.name.clone(),
+        bytes: file.used_bytes,
+    });
+    let mut closed: Vec<Closed> = files.collect();
     let snapshot = listing.snapshot.as_ref().map(|_| closed.remove(0));
     let first = found.last + 1;
     let segment_bytes = beginning.segment_bytes;
@@ -188,11 +185,15 @@ fn are_frames(mut bytes: &[u8], salt: u32) -> bool {
 }
 
 /// The directory is ours until this is dropped.
+///
+/// Both the directory and `LOCK` are locked. `LOCK` can be deleted or replaced; a daemon of an
+/// earlier version locks nothing else.
 #[derive(Debug)]
 pub(super) struct DirLock {
-    /// Keeps the lock. The file stays when we go: the directory is there to stay, too, and a daemon of an
-    /// earlier version takes the same file.
-    _guard: Guard,
+    /// The directory, which is locked itself.
+    disk: Files,
+    /// The lock of `LOCK`. The file stays when we go: the directory is there to stay, too.
+    guard: Guard,
 }
 
 impl DirLock {
@@ -206,15 +207,15 @@ impl DirLock {
 
     /// The same for a directory that has to be there.
     pub(super) fn take_existing(dir: &Path) -> Result<Self, OpenError> {
-        let lock = EphemeralLock::exclusive(dir.join(LOCK))
-            .keep_file(true)
-            // Whoever keeps a journal there has been told what that is worth (docs/operating.md).
-            .allow_network(true);
-        let guard = match lock.try_acquire() {
+        let in_use = || OpenError::InUse(Self::holder(dir).pid);
+        let disk = Files::open(dir).map_err(OpenError::Directory)?;
+        if !disk.try_lock().map_err(OpenError::Directory)? {
+            return Err(in_use());
+        }
+        let guard = match lock_in(dir).try_acquire() {
             Ok(guard) => guard,
-            Err(Error::Busy { .. }) => return Err(OpenError::InUse(Self::holder(dir).pid)),
-            Err(Error::Io { source, .. }) => return Err(OpenError::Directory(source)),
-            Err(error) => return Err(OpenError::Directory(error.into())),
+            Err(Error::Busy { .. }) => return Err(in_use()),
+            Err(error) => return Err(not_locked(error)),
         };
         // For people, and where the system does not tell; the lock is what counts.
         if let Ok(copy) = guard.as_fd().try_clone_to_owned() {
@@ -223,24 +224,66 @@ impl DirLock {
             // What stands behind it counts, and stays.
             let _ = File::from(copy).write_all_at(&process, 0);
         }
-        Ok(Self { _guard: guard })
+        Ok(Self { disk, guard })
+    }
+
+    /// Fails if `LOCK` is there and cannot be used. Makes and locks nothing.
+    pub(super) fn check_file(dir: &Path) -> Result<(), OpenError> {
+        lock_in(dir).check().map_err(not_locked)
+    }
+
+    /// The files of the directory.
+    pub(super) fn disk(&self) -> Files {
+        self.disk.clone()
+    }
+
+    /// Fails if `LOCK` is not the locked file any more: an earlier daemon could have it, too.
+    pub(super) fn check(&self) -> Result<(), OpenError> {
+        match self.guard.is_in_place() {
+            Ok(true) => Ok(()),
+            Ok(false) => Err(OpenError::Failed(
+                "LOCK was deleted, renamed or replaced".to_owned(),
+            )),
+            Err(error) => Err(OpenError::Directory(error)),
+        }
     }
 
     /// Who has the directory, as far as can be seen without touching the lock.
     pub(super) fn holder(dir: &Path) -> Holder {
-        let path = dir.join(LOCK);
-        let holders = ephemeral::holders(&path).ok();
-        let seen = holders.as_ref().and_then(|holders| holders.first()?.pid);
+        // The dot leads to the directory also if its own path is that of a link.
+        let holders = [LOCK, "."].map(|name| ephemeral::holders(dir.join(name)));
+        let holders: Vec<_> = holders.into_iter().flatten().collect();
+        let seen = holders.iter().flatten().find_map(|holder| holder.pid);
         let written = || {
-            let bytes = fs::read(&path).ok()?;
+            let bytes = fs::read(dir.join(LOCK)).ok()?;
             let line = bytes.split(|&byte| byte == b'\n').next()?;
             str::from_utf8(line).ok()?.parse().ok()
         };
         Holder {
             pid: seen.or_else(written),
-            is_locked: holders.map(|holders| !holders.is_empty()),
+            is_locked: (!holders.is_empty()).then(|| holders.iter().any(|it| !it.is_empty())),
         }
     }
+}
+
+impl Drop for DirLock {
+    fn drop(&mut self) {
+        let _ = self.disk.unlock(); // the last clone of the descriptor ends it, too
+    }
+}
+
+fn lock_in(dir: &Path) -> EphemeralLock {
+    EphemeralLock::exclusive(dir.join(LOCK))
+        .keep_file(true)
+        // docs/operating.md says what a journal on a network file system is worth.
+        .allow_network(true)
+}
+
+fn not_locked(error: Error) -> OpenError {
+    OpenError::Directory(match error {
+        Error::Io { source, .. } => source,
+        error => error.into(),
+    })
 }
 
 /// Who has a directory.

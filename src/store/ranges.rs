@@ -8,13 +8,14 @@
 
 use std::collections::BTreeMap;
 
-use crate::segments::{ByteRange, Segment, Segments, Sharing};
+use crate::segments::{ByteRange, Grant, Grants, RangeGrant, Segment, Segments, Sharing};
 
 /// All ranges that are locked.
 #[derive(Default)]
 pub(super) struct Ranges {
     /// By client, because that is how many of them end at once.
     clients: BTreeMap<Box<str>, OfClient>,
+    grants: Grants,
 }
 
 /// By resource.
@@ -26,6 +27,9 @@ type OfResource = BTreeMap<Box<[u8]>, Segments>;
 /// The only owner that there is in segments which belong to one owner.
 const ITSELF: u32 = 0;
 
+/// The id of what was split off in a repair, until it has one.
+const UNNUMBERED: u64 = 0;
+
 /// A range that is locked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct LockedRange<'a> {
@@ -34,6 +38,7 @@ pub(super) struct LockedRange<'a> {
     pub(super) owner: &'a [u8],
     pub(super) range: ByteRange,
     pub(super) mode: Sharing,
+    pub(super) grant: RangeGrant,
 }
 
 impl Ranges {
@@ -45,17 +50,26 @@ impl Ranges {
         owner: &[u8],
         range: ByteRange,
         mode: Option<Sharing>,
+        grant: RangeGrant,
     ) {
+        let grant = self.grants.restored(grant);
         let Some(mode) = mode else {
-            return self.unlock(resource, client, owner, range);
+            return self.unlock(resource, client, owner, range, grant.id);
         };
         let of_client = or_default(&mut self.clients, client);
         let of_resource = or_default(of_client, resource);
-        or_default(of_resource, owner).set(ITSELF, range, mode, 0, false);
+        or_default(of_resource, owner).set(ITSELF, range, mode, grant);
     }
 
     /// Leaves nothing behind that has no ranges.
-    fn unlock(&mut self, resource: &[u8], client: &str, owner: &[u8], range: ByteRange) {
+    fn unlock(
+        &mut self,
+        resource: &[u8],
+        client: &str,
+        owner: &[u8],
+        range: ByteRange,
+        behind: u64,
+    ) {
         let Some(of_client) = self.clients.get_mut(client) else {
             return;
         };
@@ -65,7 +79,7 @@ impl Ranges {
         let Some(locked) = of_resource.get_mut(owner) else {
             return;
         };
-        locked.unlock(ITSELF, range);
+        locked.unlock(ITSELF, range, behind);
         if locked.is_empty() {
             of_resource.remove(owner);
         }
@@ -115,11 +129,30 @@ impl Ranges {
                 let start = range.start().max(new.range.start());
                 let last = range.last().min(new.range.last());
                 let both = ByteRange::between(start, last).expect("they overlap");
-                self.unlock(new.resource, client, &owner, both);
+                self.unlock(new.resource, client, &owner, both, UNNUMBERED);
                 ended += 1;
             }
         }
         ended
+    }
+
+    /// Numbers what [`Ranges::make_way`] has split off, when every record was read that may have a number.
+    pub(super) fn number_split(&mut self) {
+        let of_clients = self.clients.values_mut();
+        let of_resources = of_clients.flat_map(BTreeMap::values_mut);
+        for locked in of_resources.flat_map(BTreeMap::values_mut) {
+            let all = locked.of_owner(ITSELF);
+            let split: Vec<Segment> = all.filter(|it| it.id == UNNUMBERED).collect();
+            for it in split {
+                locked.unlock(ITSELF, it.range, UNNUMBERED);
+                let grant = Grant {
+                    id: self.grants.next_id(0),
+                    since: it.since,
+                    life: it.life,
+                };
+                locked.set(ITSELF, it.range, it.mode, grant);
+            }
+        }
     }
 
     /// All of them, always in the same order.
@@ -132,8 +165,13 @@ impl Ranges {
             let owners = owners.iter();
             owners.map(move |(owner, locked)| (client, resource, owner, locked))
         });
-        owners.flat_map(|(client, resource, owner, locked)| {
+        owners.flat_map(move |(client, resource, owner, locked)| {
             locked.of_owner(ITSELF).map(move |it| LockedRange {
+                grant: RangeGrant {
+                    id: it.id,
+                    since: it.since,
+                    epoch: self.grants.epoch_of(it.life).unwrap_or_default(),
+                },
                 resource,
                 client,
                 owner,
@@ -167,6 +205,17 @@ mod tests {
         ByteRange::between(start, last).unwrap()
     }
 
+    fn set(
+        ranges: &mut Ranges,
+        resource: &[u8],
+        client: &str,
+        owner: &[u8],
+        range: ByteRange,
+        mode: Option<Sharing>,
+    ) {
+        ranges.set(resource, client, owner, range, mode, RangeGrant::default());
+    }
+
     /// What is left, as text.
     fn shown(ranges: &Ranges) -> Vec<String> {
         let shown = |it: LockedRange<'_>| {
@@ -176,6 +225,7 @@ mod tests {
                 owner,
                 range,
                 mode,
+                ..
             } = it;
             let (resource, owner) = (resource.escape_ascii(), owner.escape_ascii());
             let (start, last) = (range.start(), range.last());
@@ -187,11 +237,11 @@ mod tests {
     #[test]
     fn owners_clients_and_resources_are_apart() {
         let mut ranges = Ranges::default();
-        ranges.set(b"r", "a", b"b", range(0, 9), SHARED);
-        ranges.set(b"r", "ab", b"", range(0, 9), SHARED);
-        ranges.set(b"ra", "b", b"", range(0, 9), SHARED);
-        ranges.set(b"r", "a", b"", range(5, 9), EXCLUSIVE);
-        ranges.set(b"r", "a", b"b", range(0, 4), None);
+        set(&mut ranges, b"r", "a", b"b", range(0, 9), SHARED);
+        set(&mut ranges, b"r", "ab", b"", range(0, 9), SHARED);
+        set(&mut ranges, b"ra", "b", b"", range(0, 9), SHARED);
+        set(&mut ranges, b"r", "a", b"", range(5, 9), EXCLUSIVE);
+        set(&mut ranges, b"r", "a", b"b", range(0, 4), None);
         let wanted = [
             "r a  5-9 Exclusive",
             "r a b 5-9 Shared",
@@ -208,10 +258,17 @@ mod tests {
         let mut ranges = Ranges::default();
         for round in 0..9u64 {
             let resource = round.to_le_bytes();
-            ranges.set(&resource, "a", b"", range(round, u64::MAX), SHARED);
-            ranges.set(&resource, "a", b"", range(0, u64::MAX), None);
+            set(
+                &mut ranges,
+                &resource,
+                "a",
+                b"",
+                range(round, u64::MAX),
+                SHARED,
+            );
+            set(&mut ranges, &resource, "a", b"", range(0, u64::MAX), None);
         }
-        ranges.set(b"r", "a", b"", range(0, 1), None);
+        set(&mut ranges, b"r", "a", b"", range(0, 1), None);
         assert!(ranges.clients.is_empty());
     }
 
@@ -223,16 +280,17 @@ mod tests {
             owner: b"",
             range: range(10, 19),
             mode,
+            grant: RangeGrant::default(),
         };
         let clients = ["a", "b", "c", "nobody"];
         let before = || {
             let mut ranges = Ranges::default();
-            ranges.set(b"r", "a", b"", range(0, 12), EXCLUSIVE);
-            ranges.set(b"r", "a", b"", range(13, 14), SHARED);
-            ranges.set(b"r", "b", b"", range(15, 15), EXCLUSIVE);
-            ranges.set(b"r", "b", b"other", range(16, 16), EXCLUSIVE);
-            ranges.set(b"r", "c", b"", range(20, 29), EXCLUSIVE);
-            ranges.set(b"s", "a", b"", range(10, 19), EXCLUSIVE);
+            set(&mut ranges, b"r", "a", b"", range(0, 12), EXCLUSIVE);
+            set(&mut ranges, b"r", "a", b"", range(13, 14), SHARED);
+            set(&mut ranges, b"r", "b", b"", range(15, 15), EXCLUSIVE);
+            set(&mut ranges, b"r", "b", b"other", range(16, 16), EXCLUSIVE);
+            set(&mut ranges, b"r", "c", b"", range(20, 29), EXCLUSIVE);
+            set(&mut ranges, b"s", "a", b"", range(10, 19), EXCLUSIVE);
             ranges
         };
         let mut ranges = before();

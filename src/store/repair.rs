@@ -16,7 +16,7 @@ use std::fmt;
 use std::path::Path;
 
 use super::compact::{At, Live, SnapshotWriter};
-use super::disk::{Disk, DiskFile, Files};
+use super::disk::{Disk, DiskFile};
 use super::entry::{Clocks, Entry};
 use super::format::{BadHeader, Durability, FileKind, Frame, Header, Life, push_record};
 use super::journal::SEGMENT_BYTES;
@@ -99,9 +99,8 @@ pub fn repair(dir: &Path, wall_ms: u64) -> Result<Repaired, OpenError> {
         let missing = std::io::ErrorKind::NotFound.into();
         return Err(OpenError::Directory(missing));
     }
-    let _lock = DirLock::take(dir)?;
-    let disk = Files::open(dir).map_err(OpenError::Directory)?;
-    Ok(repair_disk(&disk, wall_ms)?)
+    let lock = DirLock::take(dir)?;
+    Ok(repair_disk(&lock.disk(), wall_ms)?)
 }
 
 /// The same for any disk.
@@ -477,6 +476,7 @@ impl<D: Disk> Salvage<'_, D> {
                 owner,
                 range,
                 mode: Some(mode),
+                grant,
             } => {
                 let clients = self.range_clients.entry(resource.into()).or_default();
                 if !clients.contains(client) {
@@ -488,6 +488,7 @@ impl<D: Disk> Salvage<'_, D> {
                     owner,
                     range,
                     mode,
+                    grant,
                 };
                 let others = clients.iter().map(|it| &**it);
                 self.result.ended += self.live.ranges.make_way(new, others);
@@ -515,6 +516,7 @@ impl<D: Disk> Salvage<'_, D> {
 
         // A client that was lost cannot prove who it is, so nobody could have these back.
         self.live.forget_ranges_of_strangers();
+        self.live.ranges.number_split();
         let lost: u64 = self.result.lost.iter().map(|lost| lost.records_max).sum();
         let number = self.last + lost + 1;
         let fence = self.fence_max.saturating_add(lost + FENCE_DISTANCE);

@@ -279,6 +279,7 @@ impl<D: Disk> Writer<D> {
         if batch.is_empty() {
             return Ok(false);
         }
+        self.check_names()?;
         let len = batch.len() as u64;
         let left = self.segment.room - self.segment.used;
         let reserve = (self.segment.room / 4).max(self.reserve_min);
@@ -314,6 +315,7 @@ impl<D: Disk> Writer<D> {
         }
         let result = self.segment.file.sync();
         result.map_err(|error| Trouble::failed(&self.doing("sync"), &error))?;
+        self.check_names()?; // a slow sync leaves time to delete files
         self.synced = self.written;
         Ok(())
     }
@@ -326,6 +328,7 @@ impl<D: Disk> Writer<D> {
         if self.full.is_none() {
             return Ok(());
         }
+        self.check_names()?;
         self.retry.note_look();
         self.next_segment(0)
     }
@@ -336,6 +339,7 @@ impl<D: Disk> Writer<D> {
     /// # Errors
     /// The note is not there, so the next start takes this for a crash. Nothing else is lost.
     pub fn stop(mut self, at_ms: Option<u64>) -> Result<(), Trouble> {
+        self.check_names()?;
         self.sync()?;
         if self.has_spare() {
             let _ = self.disk.remove(&spare_name()); // the next life does, if this fails
@@ -522,6 +526,16 @@ impl<D: Disk> Writer<D> {
         Ok(())
     }
 
+    /// Looks before each batch whether `LOCK` and the present segment still have their names.
+    /// Without them a second daemon may write here, or the next start would miss the batch.
+    fn check_names(&self) -> Result<(), Trouble> {
+        let lock = self.newest.check_name(&self.disk);
+        lock.map_err(|error| Trouble::failed(NOTING, &error))?;
+        let segment = &self.segment;
+        let named = self.disk.check_name(&segment.name, &segment.file);
+        named.map_err(|error| Trouble::failed(&self.doing("write"), &error))
+    }
+
     fn append(&mut self, bytes: &[u8]) -> Result<(), Trouble> {
         if !self.segment.is_noted {
             self.note_newest()?;
@@ -567,6 +581,7 @@ mod tests {
     use crate::base::Nanos;
     use crate::key::Key;
     use crate::store::FaultDisk;
+    use crate::store::newest::LOCK;
 
     const LIFE: Life = Life {
         epoch: 1,
@@ -635,6 +650,22 @@ mod tests {
             assert_eq!((writer.written(), writer.synced()), (1, 0));
             writer.sync().unwrap();
             assert_eq!((disk.steps() - before, writer.synced()), (2, 1));
+        }
+    }
+
+    #[test]
+    fn batch_is_not_synced_if_a_file_is_deleted_after_the_write() {
+        for is_lock in [true, false] {
+            let disk = FaultDisk::new();
+            let begin = Writer::begin(disk.clone(), LIFE, 0, 4096, None, Vec::new());
+            let mut writer = begin.unwrap();
+            let mut batch = Batch::default();
+            push(&mut batch, 1);
+            assert_eq!(writer.put(&mut batch), Ok(true));
+            let name = if is_lock { LOCK } else { &writer.segment.name };
+            disk.remove(name).unwrap();
+            assert!(matches!(writer.sync(), Err(Trouble::Failed(_))));
+            assert_eq!(writer.synced(), 0);
         }
     }
 

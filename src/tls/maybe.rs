@@ -3,6 +3,7 @@
 use std::io;
 
 use super::Tls;
+use crate::server::identity::Identity;
 use crate::server::{Host, Transport, Upkeep};
 
 /// A transport, as it is or with TLS over it.
@@ -67,6 +68,13 @@ impl<T: Transport> Transport for MaybeTls<T> {
         self.inner().host()
     }
 
+    fn identity(&self) -> Identity {
+        match self {
+            Self::Plain(inner) => inner.identity(),
+            Self::Tls(tls) => tls.identity(),
+        }
+    }
+
     #[inline]
     fn is_encrypted(&self) -> bool {
         matches!(self, Self::Tls(_))
@@ -85,6 +93,13 @@ impl<T: Transport> Transport for MaybeTls<T> {
         match self {
             Self::Plain(_) => Upkeep::default(),
             Self::Tls(tls) => tls.upkeep(),
+        }
+    }
+
+    fn memory(&self) -> usize {
+        match self {
+            Self::Plain(_) => 0,
+            Self::Tls(tls) => tls.memory(),
         }
     }
 

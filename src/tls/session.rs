@@ -18,6 +18,7 @@ use rustls::ServerConnection;
 
 use super::keys::Terms;
 use super::records::Records;
+use crate::server::identity::{self, Identity};
 use crate::server::{Handshake, Host, Transport, TransportMemory, Upkeep};
 
 /// Most bytes of a handshake: a hello, and a client's certificates with those that lead to its
@@ -324,6 +325,14 @@ impl<T: Transport> Transport for Tls<T> {
         self.inner.host()
     }
 
+    fn identity(&self) -> Identity {
+        let session = self.session.as_ref();
+        match session.and_then(|it| it.peer_certificates()?.first()) {
+            Some(certificate) => identity::of_certificate(certificate),
+            None => self.inner.identity(),
+        }
+    }
+
     fn is_encrypted(&self) -> bool {
         true
     }
@@ -334,6 +343,10 @@ impl<T: Transport> Transport for Tls<T> {
 
     fn upkeep(&mut self) -> Upkeep {
         std::mem::take(&mut self.upkeep)
+    }
+
+    fn memory(&self) -> usize {
+        self.counted
     }
 
     fn unsent(&self) -> usize {

@@ -391,6 +391,7 @@ const fn refusal_line(refusal: Refusal) -> &'static [u8] {
         }
         Refusal::WrongSecret => ERROR_AUTH,
         Refusal::MaxClients => b"error_limit\n",
+        Refusal::AdapterFull => b"error_max_clients\n",
         Refusal::TypeMismatch => b"error_type_mismatch\n",
         Refusal::LimitMismatch => b"error_limit_mismatch\n",
         Refusal::MaxLocks => b"error_max_locks\n",

@@ -107,6 +107,7 @@ fn other_answers_never_carry_a_fence() {
         (Reply::Refused(Refusal::ListFull), "error_list_full\n"),
         (Reply::Refused(Refusal::WrongSecret), "error_auth\n"),
         (Reply::Refused(Refusal::MaxClients), "error_limit\n"),
+        (Reply::Refused(Refusal::AdapterFull), "error_max_clients\n"),
         (Reply::Refused(Refusal::OtherClient), "error\n"),
         (Reply::Refused(Refusal::UnknownClient), "error\n"),
         (Reply::Refused(Refusal::Detached), "error\n"),

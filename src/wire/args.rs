@@ -63,6 +63,17 @@ pub(super) fn two(arg: &[u8]) -> Result<(&[u8], &[u8]), Malformed> {
     }
 }
 
+/// Two fields, and perhaps a third.
+type TwoOrThree<'a> = (&'a [u8], &'a [u8], Option<&'a [u8]>);
+
+pub(super) fn two_or_three(arg: &[u8]) -> Result<TwoOrThree<'_>, Malformed> {
+    let mut fields = Fields(arg);
+    match (fields.next(), fields.next(), fields.next(), fields.next()) {
+        (Some(first), Some(second), third, None) => Ok((first, second, third)),
+        _ => Err(Malformed::ArgumentShape),
+    }
+}
+
 /// The whole line as one field, blanks inside and all: `1 2` is one bad number, not two good ones.
 pub(super) fn only(arg: &[u8]) -> Result<&[u8], Malformed> {
     match trim(arg) {

@@ -162,7 +162,6 @@ impl<const BOX: usize> Buffer<BOX> {
     }
 
     /// How much memory it owns.
-    #[cfg(test)]
     pub(super) fn capacity(&self) -> usize {
         self.bytes.capacity()
     }
@@ -223,6 +222,12 @@ impl Inbox {
     #[must_use]
     pub fn len(&self) -> usize {
         self.0.len()
+    }
+
+    /// How much memory it owns.
+    #[must_use]
+    pub fn capacity(&self) -> usize {
+        self.0.capacity()
     }
 
     /// How many more bytes fit below this bound. At zero, stop reading the socket.

@@ -142,6 +142,11 @@ pub(super) fn verb_and_key<'a>(command: &Command<'a>) -> (Verb, &'a [u8]) {
         Command::Detach { id, .. } => return (Verb::Detach, id.as_bytes()),
         Command::Break { key, .. } => return (Verb::Break, key),
         Command::BreakRanges { resource, .. } => return (Verb::Break, resource),
+        Command::BreakRangesOf { client } => return (Verb::Break, client),
+        Command::RangeListOf { of, .. } => {
+            let name = of.client.or(of.owner).unwrap_or_default();
+            return (Verb::RangeList, name);
+        }
         Command::Range(request) => {
             let verb = match request.ask {
                 RangeAsk::Lock { .. } => Verb::RangeLock,
@@ -246,6 +251,18 @@ fn push_argument(out: &mut Vec<u8>, command: &Command<'_>) {
         | Command::Grace { ends: false } => return,
         Command::Grace { ends: true } => return out.extend_from_slice(b"end"),
         Command::Range(request) => return push_range_argument(out, request),
+        Command::BreakRangesOf { .. } => return out.extend_from_slice(b"range client"),
+        Command::RangeListOf { of, after } => {
+            let (what, owner) = match of.client {
+                Some(_) => ("client", of.owner.unwrap_or_default()),
+                None => ("owner", &b""[..]),
+            };
+            let after = after.to_string();
+            for part in [what.as_bytes(), b" ", after.as_bytes(), b" ", owner] {
+                out.extend_from_slice(part);
+            }
+            return;
+        }
         Command::BreakRanges { span, .. } => {
             out.extend_from_slice(b"range ");
             return match *span {
@@ -256,7 +273,12 @@ fn push_argument(out: &mut Vec<u8>, command: &Command<'_>) {
         Command::Attach(attach) => {
             push_span(out, attach.ttl);
             out.push(b' ');
-            return out.extend_from_slice(attach.secret.0);
+            out.extend_from_slice(attach.secret.0);
+            if let Some(adapter) = attach.adapter {
+                out.extend_from_slice(b" adapter=");
+                out.extend_from_slice(adapter.as_bytes());
+            }
+            return;
         }
         Command::Detach { secret, .. } => return out.extend_from_slice(secret.0),
         Command::Break { fence: None, .. } => return out.push(b'*'),

@@ -71,6 +71,7 @@ fn reply() -> impl Strategy<Value = (Reply, Verb, bool)> {
         MaxSubscriptions,
         WrongSecret,
         MaxClients,
+        AdapterFull,
         OtherClient,
         UnknownClient,
         Detached,

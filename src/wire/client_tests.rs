@@ -12,7 +12,8 @@ use super::line::{Decoded, decode};
 use super::verbs::{LINE_BYTES_MAX, TABLE, VALUE_BYTES_MAX, Verb};
 use crate::base::{Fence, Millis, Token};
 use crate::engine::types::{
-    Attach, End, Mode, RangeAsk, RangeRequest, Request, Secret, Sharing, Span,
+    Attach, End, Mode, RangeAsk, RangeCursor, RangeRequest, RangesOf, Request, Secret, Sharing,
+    Span,
 };
 
 /// What commands are made of.
@@ -32,7 +33,7 @@ struct Parts {
 }
 
 /// How many commands there are to choose from.
-const COMMANDS: usize = 41;
+const COMMANDS: usize = 43;
 
 impl Parts {
     fn command(&self) -> Command<'_> {
@@ -160,6 +161,7 @@ impl Parts {
             29 => Request::Unwatch { pattern: key },
             30 => {
                 return Command::Attach(Attach {
+                    adapter: None,
                     id,
                     ttl: span,
                     secret: Secret(one),
@@ -213,6 +215,23 @@ impl Parts {
             39 if flag => return Command::RangeList { resource: key },
             39 => return Command::ReclaimDone { id },
             40 => return Command::Grace { ends: flag },
+            41 => return Command::BreakRangesOf { client: key },
+            42 => {
+                let owner = (count & 1 == 0 && !one.is_empty()).then_some(one);
+                let of = match flag {
+                    true => RangesOf {
+                        client: Some(key),
+                        owner,
+                    },
+                    false => RangesOf {
+                        client: None,
+                        owner: Some(key),
+                    },
+                };
+                let (slot, start) = (count, span_of_bytes.start);
+                let after = RangeCursor { slot, start };
+                return Command::RangeListOf { of, after };
+            }
             _ => unreachable!("{COMMANDS} commands"),
         })
     }
@@ -496,6 +515,23 @@ fn a_request_is_spelled_as_clients_always_did() {
                 span: None,
             },
             "break|f|range *|",
+        ),
+        (
+            Command::BreakRangesOf { client: b"gw/1" },
+            "break|gw/1|range client|",
+        ),
+        (
+            Command::RangeListOf {
+                of: RangesOf {
+                    client: Some(b"gw/1"),
+                    owner: Some(b"bob"),
+                },
+                after: RangeCursor {
+                    slot: 7,
+                    start: u64::MAX,
+                },
+            },
+            "rangelist|gw/1|client 7.18446744073709551615 bob|",
         ),
         (Command::Grace { ends: true }, "grace|_|end|"),
     ] {

@@ -10,8 +10,8 @@ use memchr::memchr2;
 
 use crate::base::{Fence, Millis, Token};
 use crate::engine::types::{
-    Attach, End, Mode, RANGE_OWNER_BYTES_MAX, RangeAsk, RangeRequest, Request, SECRET_BYTES_MAX,
-    Secret, Sharing, Span,
+    ADAPTER_CHARS_MAX, Attach, End, Mode, RANGE_OWNER_BYTES_MAX, RangeAsk, RangeCursor,
+    RangeRequest, RangesOf, Request, SECRET_BYTES_MAX, Secret, Sharing, Span,
 };
 use crate::wire::answer;
 use crate::wire::args::{self, Fields};
@@ -70,12 +70,24 @@ pub enum Command<'a> {
         /// Those that overlap these bytes; none for all of them.
         span: Option<Span>,
     },
+    /// `break … range client`: end all range locks of this client.
+    BreakRangesOf {
+        /// Its id, or `#` and the number of a connection.
+        client: &'a [u8],
+    },
     /// `rangelock`, `rangeunlock`, `rangetest`, `rangecancel` or `rangereclaim`.
     Range(RangeRequest<'a>),
     /// `rangelist`: who holds bytes of this resource and who waits for some?
     RangeList {
         /// The name of the resource.
         resource: &'a [u8],
+    },
+    /// `rangelist` with `client` or `owner`: what has this one locked of all resources?
+    RangeListOf {
+        /// Whose range locks.
+        of: RangesOf<'a>,
+        /// Where the page before this one has ended.
+        after: RangeCursor,
     },
     /// `reclaimdone`: this client has back what it wants of what it held before a restart.
     ReclaimDone {
@@ -152,6 +164,14 @@ impl fmt::Debug for Command<'_> {
                 write!(f, "BreakRanges(\"{}\", {span:?})", resource.escape_ascii())
             }
             Self::Range(request) => request.fmt(f),
+            Self::BreakRangesOf { client } => {
+                write!(f, "BreakRangesOf(\"{}\")", client.escape_ascii())
+            }
+            Self::RangeListOf { of, after } => {
+                let name = |name: Option<&[u8]>| name.map(|it| it.escape_ascii().to_string());
+                let (client, owner) = (name(of.client), name(of.owner));
+                write!(f, "RangeListOf({client:?}, {owner:?}, {after})")
+            }
             Self::RangeList { resource } => {
                 write!(f, "RangeList(\"{}\")", resource.escape_ascii())
             }
@@ -310,7 +330,7 @@ pub(super) fn parse_plain<'a>(
         | Verb::RangeTest
         | Verb::RangeCancel
         | Verb::RangeReclaim => return about_range(verb, key, arg),
-        Verb::RangeList => return Ok(Command::RangeList { resource: key }),
+        Verb::RangeList => return range_list(key, arg),
         Verb::ReclaimDone => return client_id(key).map(|id| Command::ReclaimDone { id }),
         Verb::Grace => return grace(arg),
         Verb::Stats => return Ok(Command::Stats),
@@ -506,9 +526,27 @@ fn signal<'a>(channel: &'a [u8], payload: &'a [u8]) -> Result<Request<'a>, Malfo
 
 fn attach<'a>(key: &'a [u8], arg: &'a [u8]) -> Result<Attach<'a>, Malformed> {
     let id = client_id(key)?;
-    let (ttl, secret) = args::two(arg)?;
-    let (ttl, secret) = (args::wait(ttl)?, client_secret(secret)?);
-    Ok(Attach { id, ttl, secret })
+    let (ttl, secret, adapter) = args::two_or_three(arg)?;
+    Ok(Attach {
+        id,
+        adapter: adapter.map(adapter_name).transpose()?,
+        ttl: args::wait(ttl)?,
+        secret: client_secret(secret)?,
+    })
+}
+
+/// `adapter=` and a word of text that can be seen.
+fn adapter_name(field: &[u8]) -> Result<&str, Malformed> {
+    let word = field.strip_prefix(b"adapter=");
+    let word = word.and_then(|it| str::from_utf8(it).ok());
+    let word = word.filter(|it| is_adapter(it));
+    word.ok_or(Malformed::ArgumentShape)
+}
+
+/// Whether a client can name its adapter like this.
+pub(in crate::wire) fn is_adapter(word: &str) -> bool {
+    let is_seen = |it: char| !it.is_whitespace() && !it.is_control();
+    (1..=ADAPTER_CHARS_MAX).contains(&word.chars().count()) && word.chars().all(is_seen)
 }
 
 fn detach<'a>(key: &'a [u8], arg: &'a [u8]) -> Result<Command<'a>, Malformed> {
@@ -555,6 +593,10 @@ fn break_grants<'a>(key: &'a [u8], arg: &[u8]) -> Result<Command<'a>, Malformed>
 
 fn break_ranges<'a>(resource: &'a [u8], mut fields: Fields<'_>) -> Result<Command<'a>, Malformed> {
     let span = match (fields.next(), fields.next(), fields.next()) {
+        (Some(b"client"), None, None) => {
+            let client = resource;
+            return Ok(Command::BreakRangesOf { client });
+        }
         (Some(b"*"), None, None) => None,
         (Some(start), Some(len), None) => Some(span(start, len)?),
         _ => return Err(Malformed::ArgumentShape),
@@ -600,6 +642,35 @@ fn about_range<'a>(
         owner,
         ask,
     }))
+}
+
+/// Of a resource, whatever stands behind its name, or of a client or an owner.
+fn range_list<'a>(key: &'a [u8], arg: &'a [u8]) -> Result<Command<'a>, Malformed> {
+    let mut fields = Fields(arg);
+    let of = match fields.next() {
+        Some(b"client") => RangesOf {
+            client: Some(key),
+            owner: None,
+        },
+        Some(b"owner") => RangesOf {
+            client: None,
+            owner: Some(key),
+        },
+        _ => return Ok(Command::RangeList { resource: key }),
+    };
+    let after = match fields.next() {
+        Some(text) => RangeCursor::parse(text).ok_or(Malformed::BadNumber)?,
+        None => RangeCursor::default(),
+    };
+    let owner = fields.next();
+    if fields.next().is_some() || (owner.is_some() && of.client.is_none()) {
+        return Err(Malformed::ArgumentShape);
+    }
+    let owner = of.owner.or(owner);
+    Ok(Command::RangeListOf {
+        of: RangesOf { owner, ..of },
+        after,
+    })
 }
 
 /// Whether these bytes exist, the engine says.

@@ -3,18 +3,23 @@
 //! Appends to a buffer and never fails: whatever bytes a client chose as a key, what comes out is
 //! one valid JSON value on one line. Never reads JSON.
 
-/// Appends a quoted string. Bytes that are not UTF-8 become U+FFFD, control bytes are escaped.
+use crate::escape::{is_unsafe, json_escape};
+
+/// Appends a quoted string. Bytes that are not UTF-8 become U+FFFD, unsafe characters are escaped.
 pub fn push_str_escaped(out: &mut Vec<u8>, bytes: &[u8]) {
     out.push(b'"');
     for chunk in bytes.utf8_chunks() {
         // In runs, because nearly all bytes are plain, and an answer may be a megabyte of them.
-        let mut rest = chunk.valid().as_bytes();
-        while let Some(plain) = rest.iter().position(|&byte| is_escaped(byte)) {
-            out.extend_from_slice(&rest[..plain]);
-            push_escape(out, rest[plain]);
-            rest = &rest[plain + 1..];
+        let mut rest = chunk.valid();
+        while let Some(plain) = rest.bytes().position(is_special) {
+            out.extend_from_slice(&rest.as_bytes()[..plain]);
+            let mut chars = rest[plain..].chars();
+            if let Some(c) = chars.next() {
+                push_special(out, c);
+            }
+            rest = chars.as_str();
         }
-        out.extend_from_slice(rest);
+        out.extend_from_slice(rest.as_bytes());
         if !chunk.invalid().is_empty() {
             out.extend_from_slice("\u{fffd}".as_bytes());
         }
@@ -22,24 +27,20 @@ pub fn push_str_escaped(out: &mut Vec<u8>, bytes: &[u8]) {
     out.push(b'"');
 }
 
-/// DEL needs no escape in JSON, but a terminal would swallow it.
-fn is_escaped(byte: u8) -> bool {
-    matches!(byte, b'"' | b'\\' | 0..0x20 | 0x7f)
+/// Whether the character that begins with this byte may have to be escaped.
+fn is_special(byte: u8) -> bool {
+    matches!(byte, b'"' | b'\\' | 0..0x20 | 0x7f..)
 }
 
-fn push_escape(out: &mut Vec<u8>, byte: u8) {
-    const HEX: &[u8; 16] = b"0123456789abcdef";
-    match byte {
-        b'"' => out.extend_from_slice(b"\\\""),
-        b'\\' => out.extend_from_slice(b"\\\\"),
-        b'\n' => out.extend_from_slice(b"\\n"),
-        b'\r' => out.extend_from_slice(b"\\r"),
-        b'\t' => out.extend_from_slice(b"\\t"),
-        _ => {
-            out.extend_from_slice(b"\\u00");
-            out.push(HEX[usize::from(byte >> 4)]);
-            out.push(HEX[usize::from(byte & 15)]);
-        }
+fn push_special(out: &mut Vec<u8>, c: char) {
+    match c {
+        '"' => out.extend_from_slice(b"\\\""),
+        '\\' => out.extend_from_slice(b"\\\\"),
+        '\n' => out.extend_from_slice(b"\\n"),
+        '\r' => out.extend_from_slice(b"\\r"),
+        '\t' => out.extend_from_slice(b"\\t"),
+        c if is_unsafe(c) => out.extend(json_escape(c)),
+        c => out.extend_from_slice(c.encode_utf8(&mut [0; 4]).as_bytes()),
     }
 }
 
@@ -86,6 +87,10 @@ mod tests {
             (b"a\"b\\c", r#""a\"b\\c""#),
             (b"\n\r\t", r#""\n\r\t""#),
             (b"\0\x1f\x7f", r#""\u0000\u001f\u007f""#),
+            (
+                "\u{9b}\u{61c}\u{202e}".as_bytes(),
+                r#""\u009b\u061c\u202e""#,
+            ),
             ("clé 🔒".as_bytes(), r#""clé 🔒""#),
             (b"a\xffb", "\"a\u{fffd}b\""),
             (b"\xf0\x9f\x94", "\"\u{fffd}\""),

@@ -8,7 +8,8 @@ use super::line::*;
 use super::verbs::Verb;
 use crate::base::{Fence, Millis, Token};
 use crate::engine::types::{
-    Attach, Mode, RANGE_OWNER_BYTES_MAX, RangeAsk, RangeRequest, Request, Secret, Sharing, Span,
+    Attach, Mode, RANGE_OWNER_BYTES_MAX, RangeAsk, RangeCursor, RangeRequest, RangesOf, Request,
+    Secret, Sharing, Span,
 };
 
 const HEX: &str = "000000000000002a9f8e7d6c5b4a3921";
@@ -116,6 +117,7 @@ fn every_verb_means_what_the_contract_says() {
     check("who|k||", Command::Who { key: b"k" });
     let attach = |ttl| {
         Command::Attach(Attach {
+            adapter: None,
             id: "gw/1",
             ttl: Millis(ttl),
             secret: Secret(b"s3cret"),
@@ -309,6 +311,21 @@ fn the_verbs_of_byte_ranges_mean_what_they_say() {
     };
     check("break|f|range *|", broken(None));
     check("break|f| range  5 10 |", broken(Some(span)));
+    let broken = Command::BreakRangesOf { client: b"gw/1" };
+    check("break|gw/1|range client|", broken);
+    let list = |client, owner, (slot, start)| Command::RangeListOf {
+        of: RangesOf { client, owner },
+        after: RangeCursor { slot, start },
+    };
+    let (gw, bob) = (Some(&b"gw/1"[..]), Some(&b"bob"[..]));
+    check("rangelist|gw/1|client|", list(gw, None, (0, 0)));
+    check("rangelist|gw/1|client 7.5|", list(gw, None, (7, 5)));
+    check("rangelist|gw/1| client  0.0 bob |", list(gw, bob, (0, 0)));
+    let last = (u32::MAX, u64::MAX);
+    check(
+        "rangelist|bob|owner 4294967295.18446744073709551615|",
+        list(None, bob, last),
+    );
 }
 
 /// There is one flavour, the default. Who asks for another is refused, wherever it says so.
@@ -541,7 +558,12 @@ fn a_frame_without_crs_is_borrowed_and_one_with_crs_is_not() {
 fn a_secret_is_not_printed() {
     let (id, secret) = ("gw/1", Secret(b"s3cret"));
     let ttl = Millis(1);
-    let attach = Command::Attach(Attach { id, ttl, secret });
+    let attach = Command::Attach(Attach {
+        id,
+        ttl,
+        secret,
+        adapter: None,
+    });
     for command in [attach, Command::Detach { id, secret }] {
         let shown = format!("{command:?}");
         assert!(!shown.contains("s3cret"), "{shown}");

@@ -80,18 +80,19 @@ pub(super) fn home<'a>(subject: Subject<'a>, is_of_client: bool) -> Option<&'a [
 }
 
 /// Whether a request takes signals away from others who listen in the same group.
-pub(super) fn is_of_group(request: &Request<'_>) -> bool {
+fn is_of_group(request: &Request<'_>) -> bool {
     matches!(request, Request::Listen { group, .. } if !group.is_empty())
 }
 
 impl<'a> Asked<'a> {
     /// What it needs, if it is a request at all. Whoever listens in a group takes signals away from others,
-    /// and to end the grace period is more than to look at it.
+    /// and to end the grace period is more than to look at it. A client may have range locks of any resource.
     #[must_use]
     pub fn need(&self) -> Need {
         match &self.command {
             Ok(Command::Engine(request)) if is_of_group(request) => Need::Write,
             Ok(Command::Grace { ends: true }) => Need::Admin,
+            Ok(Command::RangeListOf { .. }) => Need::Overview,
             Ok(command) => verb_and_key(command).0.row().need,
             Err(_) => Need::Nothing,
         }
@@ -115,7 +116,11 @@ impl<'a> Asked<'a> {
     pub fn home(&self) -> Option<&'a [u8]> {
         let is_of_client = matches!(
             self.command,
-            Ok(Command::Attach(_) | Command::Detach { .. } | Command::ReclaimDone { .. })
+            Ok(Command::Attach(_)
+                | Command::Detach { .. }
+                | Command::ReclaimDone { .. }
+                | Command::RangeListOf { .. }
+                | Command::BreakRangesOf { .. })
         );
         home(self.subject(), is_of_client)
     }
@@ -125,7 +130,7 @@ impl<'a> Asked<'a> {
 mod tests {
     use super::*;
     use crate::wire::command::parse;
-    use crate::wire::verbs::{Row, TABLE};
+    use crate::wire::verbs::{Row, TABLE, Verb};
 
     /// An argument that this verb takes.
     fn argument(row: &Row) -> &'static str {
@@ -157,6 +162,26 @@ mod tests {
             used: 0,
         };
         asked.home()
+    }
+
+    #[test]
+    fn what_is_about_a_client_is_of_no_shard_and_shows_or_ends_what_is_anybodys() {
+        for (verb, argument, need) in [
+            (Verb::RangeList, "client", Need::Overview),
+            (Verb::RangeList, "owner 1.0", Need::Overview),
+            (Verb::RangeList, "other", Need::Look),
+            (Verb::Break, "range client", Need::Admin),
+        ] {
+            let asked = Asked {
+                verb: Some(verb),
+                command: parse(verb, b"gw/1", argument.as_bytes()),
+                used: 0,
+            };
+            assert_eq!(asked.need(), need, "{argument}");
+            let home = (need == Need::Look).then_some(&b"gw/1"[..]);
+            assert_eq!(asked.home(), home, "{argument}");
+            assert_eq!(asked.subject(), Subject::Name(b"gw/1"), "{argument}");
+        }
     }
 
     #[test]

@@ -211,9 +211,9 @@ impl Outbox {
         }
     }
 
-    /// How much memory it owns.
-    #[cfg(test)]
-    pub(super) fn capacity(&self) -> usize {
+    /// How much memory it owns alone.
+    #[must_use]
+    pub fn capacity(&self) -> usize {
         self.own.capacity()
     }
 

@@ -53,7 +53,8 @@ macro_rules! verbs {
 const LOCKS: &str = "mode start len T [owner]";
 const UNLOCKS: &str = "start len [owner]";
 const RANGE: &str = "mode start len [owner]";
-const BREAKS: &str = "fence, *, range * or range start len";
+const BREAKS: &str = "fence, *, range *, range start len or range client";
+const LISTS: &str = "[client [cursor [owner]]] or [owner [cursor]]";
 const OPTIONS: &str = "[fence=<0 or 1>] [deadlock=<0 or 1>] [keep=<0 or 1>] [name=<who>]";
 
 // The flags: `fenced` always carries the fence, `reader` shows that its sender reads one, `valued`
@@ -116,16 +117,16 @@ verbs! {
     Waits        b"waits"     ""              Overview Json       [keyless walks]    "who waits for whom"
     Pos          b"pos"       ""              Look     Place      [walks]            "own place in the queue: 0 holds, 1 is next"
     Reclaim      b"reclaim"   "token [L]"     Write    Granted    [fenced]           "have back what was held before a restart"
-    Attach       b"attach"    "T secret"      Write    Attached   []                 "acquire for the client of this id, which outlives its connections by T"
+    Attach       b"attach"    "T secret [adapter=A]" Write Attached   []                 "acquire for the client of this id, which outlives its connections by T"
     Detach       b"detach"    "secret"        Write    Done       []                 "release everything that the client of this id has, and forget it"
-    Break        b"break"     BREAKS          Admin    Count      []                 "end one grant of a key, or all of them, or the range locks of a resource; n are ended"
+    Break        b"break"     BREAKS          Admin    Count      []                 "end one grant of a key, or all of them, or the range locks of a resource or a client; n are ended"
     RangeLock    b"rangelock" LOCKS           Write    Done       [owned]            "lock bytes of a resource, or lock them otherwise, waiting up to T"
     RangeUnlock  b"rangeunlock" UNLOCKS       Write    Done       [owned]            "let go of these bytes, as far as they are held"
     RangeTest    b"rangetest" RANGE           Look     Tested     [owned]            "who is in the way of such a lock"
     RangeCancel  b"rangecancel" RANGE         Write    Cancelled  [owned]            "end the wait of the `rangelock` that asked for exactly this"
     RangeReclaim b"rangereclaim" RANGE        Write    Done       [owned]            "have back bytes that were held before a restart"
     ReclaimDone  b"reclaimdone" ""            Write    Done       []                 "the client of this id has back what it wants; the rest is released"
-    RangeList    b"rangelist" ""              Look     Json       [walks]            "who holds bytes of a resource and who waits for some"
+    RangeList    b"rangelist" LISTS           Look     Json       [owned walks]      "who holds bytes of a resource and who waits for some, or what a client or an owner holds"
     Grace        b"grace"     "[end]"         Nothing  Grace      [keyless]          "how far the grace period is; `end` ends it"
 }
 
@@ -392,7 +393,8 @@ mod tests {
                 "rangeunlock",
                 "rangetest",
                 "rangecancel",
-                "rangereclaim"
+                "rangereclaim",
+                "rangelist"
             ]
         );
         // The others are also sent by clients that stumble over a fence, or are latchd's own, where

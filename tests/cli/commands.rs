@@ -89,6 +89,23 @@ fn what_is_held_can_be_seen_and_broken() {
     );
 }
 
+/// As under cron, in a container or in a service.
+#[test]
+fn default_name_has_the_user_also_without_its_variables() {
+    let daemon = Daemon::start(&[]);
+    let mut acquire = latch_at(&daemon, &["acquire", "k"]);
+    acquire.env_remove("USER").env_remove("LOGNAME");
+    assert_eq!(said(acquire).code, Some(0));
+    let id = std::process::Command::new("id")
+        .arg("-un")
+        .output()
+        .unwrap();
+    let user = String::from_utf8(id.stdout).unwrap();
+    let who = json(&daemon, 0, &["who", "k"]);
+    let name = who["holders"][0]["name"].as_str().unwrap();
+    assert!(name.starts_with(&format!("{}@", user.trim())), "{name}");
+}
+
 #[test]
 fn figures_and_pings() {
     let daemon = Daemon::start(&[]);

@@ -2,10 +2,12 @@
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
-use std::process::Command;
+use std::process::{Child, Command, Stdio};
 
 use crate::latch::{latch, said};
+use crate::vocabulary::Daemon;
 
 /// What `latch help` lists.
 fn commands() -> Vec<String> {
@@ -70,6 +72,18 @@ fn shells_can_read_their_completions() {
 }
 
 #[test]
+fn fish_completes_the_shells_of_completions() {
+    let script = said(latch(&["completions", "fish"])).out;
+    let mut lines = script
+        .lines()
+        .filter(|line| line.contains("using_subcommand completions\""));
+    assert!(
+        lines.any(|line| line.contains(" -f -a \"bash zsh fish\"")),
+        "{script}"
+    );
+}
+
+#[test]
 fn every_command_has_a_man_page() {
     let dir = tempfile::tempdir().unwrap();
     let pages = dir.path().join("new/man1");
@@ -84,7 +98,7 @@ fn every_command_has_a_man_page() {
         .map(|name| format!("latch-{name}.1"))
         .collect();
     expected.insert("latch.1".to_owned());
-    for sub in ["lock", "unlock", "test", "list"] {
+    for sub in ["lock", "unlock", "test", "list", "break"] {
         expected.insert(format!("latch-range-{sub}.1"));
     }
     assert_eq!(found, expected);
@@ -117,30 +131,48 @@ fn the_page_about_the_command_lists_every_command() {
     }
 }
 
-/// The first thing that a newcomer pastes.
+/// The first thing that a newcomer pastes, in two terminals. The work ends when a line is typed.
 #[test]
-fn the_first_example_of_the_readme_works_as_it_is_shown() {
-    use crate::vocabulary::Daemon;
+fn the_first_lock_of_the_readme_is_waited_for_in_the_second_terminal() {
     let readme = Path::new(env!("CARGO_MANIFEST_DIR")).join("README.md");
     let readme = fs::read_to_string(readme).unwrap();
-    let (_, example) = readme.split_once("```sh\n").unwrap();
+    let (_, section) = readme.split_once("## A first lock\n").unwrap();
+    let (_, example) = section.split_once("```bash\n").unwrap();
     let (example, _) = example.split_once("```").unwrap();
-    let lines: Vec<&str> = example.lines().collect();
-    assert_eq!(lines.len(), 3, "{example}");
-    assert!(
-        lines[0].starts_with("cargo install") && lines[1].starts_with("latchd"),
-        "{example}"
-    );
+    assert!(example.starts_with("latch run nightly "), "{example}");
+    let example = example.replace("sleep 5", "read -r line");
+    assert!(example.contains("read -r line"), "{example}");
+
     let daemon = Daemon::start(&[]);
-    let mut command = Command::new("bash");
-    crate::latch::clean(&mut command);
     let dir = Path::new(crate::latch::program()).parent().unwrap();
     let path = format!("{}:{}", dir.display(), std::env::var("PATH").unwrap());
-    command
-        .env("PATH", path)
-        .env("LATCH_SERVER", daemon.address().to_string());
-    let output = command.args(["-euc", lines[2]]).output().unwrap();
-    assert!(output.status.success(), "{output:?}");
-    let fence = String::from_utf8(output.stdout).unwrap();
-    assert!(fence.contains("fence"), "{fence}");
+    let paste = || {
+        let mut command = Command::new("bash");
+        crate::latch::clean(&mut command);
+        command
+            .args(["-euc", &example])
+            .env("PATH", &path)
+            .env("LATCH_SERVER", daemon.address().to_string())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped());
+        command.spawn().unwrap()
+    };
+    let fence = |child: &mut Child| {
+        let mut line = String::new();
+        let mut out = BufReader::new(child.stdout.as_mut().unwrap());
+        out.read_line(&mut line).unwrap();
+        let (_, fence) = line.split_once("only me, with fence ").unwrap();
+        fence.trim_end().parse::<u64>().unwrap()
+    };
+    let finish = |mut child: Child| {
+        child.stdin.take().unwrap().write_all(b"\n").unwrap();
+        assert!(child.wait().unwrap().success());
+    };
+    let mut first = paste();
+    let first_fence = fence(&mut first);
+    let mut second = paste();
+    daemon.connect().wait_for_waiters("nightly", 1);
+    finish(first);
+    assert!(first_fence < fence(&mut second));
+    finish(second);
 }

@@ -2,11 +2,12 @@
 
 use std::fs;
 use std::io::Write;
+use std::os::unix::fs::MetadataExt;
 use std::process::{Command, Stdio};
 
 use rustix::process::{Signal, kill_process};
 
-use crate::latch::{Run, latch, said, wait_gone};
+use crate::latch::{Run, latch, said, wait_gone, wait_until};
 
 #[test]
 fn the_file_is_there_while_the_command_runs_and_gone_afterwards() {
@@ -83,6 +84,43 @@ fn it_excludes_flock_and_is_excluded_by_it() {
     drop(holder.child.stdin.take());
     assert_eq!(waiter.line(), "got it");
     assert_eq!(waiter.code(), Some(0));
+}
+
+/// Without the option a waiting flock(1) gets a file that is removed already, and excludes no newcomer.
+#[test]
+fn a_kept_file_excludes_a_flock_that_waits() {
+    if Command::new("flock").arg("--version").output().is_err() {
+        return eprintln!("SKIPPED: there is no flock");
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let lock = dir.path().join("x.lock");
+    fs::write(&lock, "contents").unwrap();
+    let path = lock.to_str().unwrap();
+    let held = |mut command: Command| {
+        command.args([path, "sh", "-c", "echo held; read line"]);
+        command.stdin(Stdio::piped());
+        Run::start(command)
+    };
+    let mut holder = held(latch(&["file", "--keep-file"]));
+    assert_eq!(holder.line(), "held");
+    let mut waiter = held(Command::new("flock"));
+    let inode = format!(":{} ", fs::metadata(&lock).unwrap().ino());
+    let waits = |locks: &str| {
+        let mut lines = locks.lines();
+        lines.any(|line| line.contains("->") && line.contains(&inode))
+    };
+    wait_until("flock(1) waits", || {
+        waits(&fs::read_to_string("/proc/locks").unwrap())
+    });
+    drop(holder.child.stdin.take());
+    assert_eq!(holder.code(), Some(1));
+    assert_eq!(waiter.line(), "held");
+    let tries = || said(latch(&["file", "-n", "--keep-file", path, "--", "true"])).code;
+    assert_eq!(tries(), Some(1));
+    drop(waiter.child.stdin.take());
+    assert_eq!(waiter.code(), Some(1));
+    assert_eq!(tries(), Some(0));
+    assert_eq!(fs::read_to_string(&lock).unwrap(), "contents");
 }
 
 #[test]

@@ -9,7 +9,7 @@ use std::thread;
 use rustix::process::{Pid, Signal, WaitOptions, waitpid};
 use serde_json::Value;
 
-use crate::latch::{Run, expect, is_alive, latch, latch_at, wait_gone, wait_until};
+use crate::latch::{Run, expect, is_alive, latch, latch_at, said, wait_gone, wait_until};
 use crate::vocabulary::{Client, Daemon, latchd};
 
 /// Says its process and then, when it is told to end, so, with how long that was after its start; then it takes its time.
@@ -339,6 +339,34 @@ fn pop_ends_when_its_connection_breaks() {
     assert_eq!(output.status.code(), Some(69));
     let err = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(err.contains("a value may have been taken"), "{err}");
+}
+
+/// `latch who` shows locks, so it tells nothing of these.
+#[test]
+fn latch_who_is_advised_after_a_lost_lock_request_and_no_other() {
+    let daemon = Daemon::start(&[]);
+    let told = |needle: &str, words: &[&str]| {
+        let proxy = crate::proxy::Proxy::to(daemon.address());
+        proxy.cut_after(needle);
+        let server = proxy.address.to_string();
+        let said = said(latch(&[&["--server", &server], words].concat()));
+        assert_eq!(said.code, Some(69), "{said:?}");
+        assert!(said.err.contains("the answer was lost"), "{said:?}");
+        said.err
+    };
+    for (needle, words) in [
+        ("lpop\nl", &["pop", "l"][..]),
+        ("incr\nc", &["incr", "c"]),
+        ("rpush\nl", &["push", "l", "v"]),
+        ("bwait\nb", &["barrier", "b", "1"]),
+    ] {
+        let err = told(needle, words);
+        assert!(!err.contains("latch who"), "{err}");
+    }
+    let token = expect(&daemon, 0, &["acquire", "k"]);
+    let (token, _) = token.split_once(' ').unwrap();
+    let err = told("r\nk", &["release", "k", token]);
+    assert!(err.contains("latch who"), "{err}");
 }
 
 /// It was granted and over while nobody could hear of it: nothing has run, so nothing is lost.

@@ -30,3 +30,4 @@ mod terminal;
 #[path = "../daemon/vocabulary/mod.rs"]
 #[allow(dead_code, unused_imports, reason = "these tests need less of it")]
 mod vocabulary;
+mod windows;

@@ -237,3 +237,19 @@ fn signal_that_is_refused_is_said_once() {
     assert_eq!(command.errors.iter().count(), 0, "once");
     expect(&daemon, 1, &["who", "k"]);
 }
+
+/// As in a container that runs with a number only.
+#[test]
+fn user_without_an_entry_in_the_user_database_is_named_by_its_number() {
+    let Some(stage) = Stage::set() else { return };
+    let daemon = Daemon::start(&[]);
+    let mut command = plain(&stage.path("latch"));
+    command.args(["acquire", "k"]).uid(54_321).current_dir("/");
+    command.env("LATCH_SERVER", daemon.address().to_string());
+    command.env_remove("USER").env_remove("LOGNAME");
+    assert_eq!(said(command).code, Some(0));
+    let who = expect(&daemon, 0, &["--json", "who", "k"]);
+    let who: serde_json::Value = serde_json::from_str(&who).unwrap();
+    let name = who["holders"][0]["name"].as_str().unwrap();
+    assert!(name.starts_with("54321@"), "{name}");
+}

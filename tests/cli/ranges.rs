@@ -30,6 +30,50 @@ fn listed(client: &mut Client) -> Value {
     serde_json::from_str(&client.ask("rangelist f _")[3..]).unwrap()
 }
 
+#[test]
+fn what_a_client_holds_is_listed_over_all_resources_and_ended_in_one_step() {
+    let daemon = Daemon::start(&[]);
+    let mut gateway = daemon.connect();
+    assert!(gateway.ask("attach gw/1 60 s3cret").starts_with("ok "));
+    for lock in ["f ex 0 10 0 bob", "f ex 20 10 0 bob", "g sh 0 0 0"] {
+        assert_eq!(gateway.ask(&format!("rangelock {lock}")), "ok");
+    }
+    let listed = |options: &[&str]| -> Vec<String> {
+        let out = expect(
+            &daemon,
+            0,
+            &[&["--json", "range", "list"], options].concat(),
+        );
+        let document: Value = serde_json::from_str(&out).unwrap();
+        let locks = document["locks"].as_array().unwrap().iter();
+        let text = |it: &Value| format!("{} {}", it["resource"].as_str().unwrap(), it["start"]);
+        locks.map(text).collect()
+    };
+    let all = ["f 0", "f 20", "g 0"];
+    assert_eq!(listed(&["--client", "gw/1"]), all);
+    assert_eq!(listed(&["--client", "gw/1", "--owner", "bob"]), all[..2]);
+    assert_eq!(listed(&["--owner", "bob"]), all[..2]);
+    expect(&daemon, 64, &["range", "list", "f", "--client", "gw/1"]);
+    expect(&daemon, 64, &["range", "list"]);
+    let table = expect(&daemon, 0, &["range", "list", "--client", "gw/1"]);
+    let lines: Vec<&str> = table.lines().collect();
+    assert_eq!(lines.len(), 3, "{table}");
+    let words: Vec<&str> = lines[1].split_whitespace().collect();
+    assert_eq!(words[..7], ["holds", "f", "ex", "20", "10", "gw/1", "bob"]);
+    let number = words.last().unwrap().parse::<u64>();
+    assert!(number.is_ok(), "no number of the lock: {table}");
+
+    let ended =
+        |code, options: &[&str]| expect(&daemon, code, &[&["range", "break"], options].concat());
+    assert_eq!(ended(0, &["f", "25", "1"]), "1");
+    assert_eq!(ended(0, &["--client", "gw/1"]), "2");
+    assert_eq!(ended(1, &["--client", "gw/1"]), "0");
+    assert_eq!(gateway.ask("rangelock f ex 0 10 0"), "ok");
+    assert_eq!(ended(0, &["f"]), "1");
+    ended(64, &[]);
+    ended(64, &["f", "0"]);
+}
+
 #[track_caller]
 fn tell(run: &mut Run) {
     run.child.stdin.take().unwrap().write_all(b"go\n").unwrap();

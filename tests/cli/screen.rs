@@ -78,6 +78,101 @@ fn the_screen_is_as_before_on_every_way_out() {
     terminal.expect(END);
 }
 
+/// A shell with the settings of its terminal noted, to be compared by [`expect_same_settings`].
+fn shell_with_noted_settings(daemon: &Daemon) -> Terminal {
+    let mut terminal = Terminal::shell(daemon);
+    terminal.run("before=$(stty -a)");
+    terminal.expect("$ ");
+    terminal
+}
+
+#[track_caller]
+fn expect_same_settings(terminal: &mut Terminal) {
+    terminal.expect(END);
+    terminal.expect("$ ");
+    let said = terminal.run("test \"$before\" = \"$(stty -a)\" && echo sa''me");
+    assert!(said.contains("same"), "{said:?}");
+}
+
+const STOPPED: &str = "until jobs | grep -q Stopped; do sleep 0.05; done";
+
+#[test]
+fn top_in_the_background_stops_until_it_is_in_the_foreground() {
+    let daemon = Daemon::start(&[]);
+    let mut terminal = shell_with_noted_settings(&daemon);
+    terminal.type_in("latch top &\n");
+    let shown = terminal.run(STOPPED);
+    assert!(!shown.contains(BEGIN), "{shown:?}");
+    // Still in the background, so it stops again.
+    terminal.type_in("bg\n");
+    let shown = terminal.run(STOPPED);
+    assert!(!shown.contains(BEGIN), "{shown:?}");
+    terminal.type_in("fg\n");
+    terminal.expect(BEGIN);
+    terminal.expect("q: quit");
+    terminal.type_in("q");
+    expect_same_settings(&mut terminal);
+}
+
+#[test]
+fn top_that_is_suspended_and_resumed_leaves_the_terminal_as_it_was() {
+    let daemon = Daemon::start(&[]);
+    let mut terminal = shell_with_noted_settings(&daemon);
+    terminal.type_in("latch top\n");
+    terminal.expect("q: quit");
+    for _ in 0..2 {
+        terminal.type_in("\x1a");
+        expect_same_settings(&mut terminal);
+        terminal.type_in("fg\n");
+        terminal.expect(BEGIN);
+        terminal.expect("q: quit");
+    }
+    terminal.type_in("\x1a");
+    expect_same_settings(&mut terminal);
+    terminal.type_in("bg\n");
+    terminal.run(STOPPED);
+    // The settings that are given back are those that the shell had at the last `fg`.
+    terminal.run("stty -ixon; before=$(stty -a)");
+    terminal.expect("$ ");
+    terminal.type_in("fg\n");
+    terminal.expect(BEGIN);
+    terminal.expect("q: quit");
+    terminal.type_in("q");
+    expect_same_settings(&mut terminal);
+}
+
+/// SIGSTOP cannot be heard, so the shell finds the terminal as `latch top` has set it.
+#[test]
+fn top_that_was_stopped_without_notice_sets_the_terminal_again() {
+    let daemon = Daemon::start(&[]);
+    let mut terminal = shell_with_noted_settings(&daemon);
+    terminal.type_in("sh -c 'echo \"[$$]\"; exec latch top'\n");
+    terminal.expect("\n[");
+    let pid = terminal.expect("]").trim_end_matches(']').parse().unwrap();
+    let pid = rustix::process::Pid::from_raw(pid).unwrap();
+    terminal.expect("q: quit");
+    rustix::process::kill_process(pid, rustix::process::Signal::STOP).unwrap();
+    terminal.expect("Stopped");
+    terminal.type_in("fg\n");
+    terminal.expect(BEGIN);
+    terminal.expect("q: quit");
+    terminal.type_in("q");
+    expect_same_settings(&mut terminal);
+}
+
+#[test]
+fn top_in_the_background_can_be_ended() {
+    let daemon = Daemon::start(&[]);
+    let mut terminal = Terminal::shell(&daemon);
+    terminal.type_in("latch top &\n");
+    terminal.run(STOPPED);
+    terminal.type_in("kill %1\n");
+    // `wait` does not wait if the shell has not heard yet that the job is continued.
+    terminal.run("while jobs | grep -Eq 'Stopped|Running'; do sleep 0.05; done");
+    let shown = terminal.run("jobs -l");
+    assert!(!shown.contains("Stopped"), "{shown:?}");
+}
+
 #[test]
 fn a_server_that_is_gone_is_told_and_comes_back() {
     let dir = tempfile::tempdir().unwrap();

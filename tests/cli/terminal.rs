@@ -572,8 +572,57 @@ fn what_others_write_cannot_reach_the_terminal() {
         let shown = terminal.all();
         assert!(!shown.contains("\x1b[31mred"), "{words:?}: {shown:?}");
         assert!(!shown.contains("\x1b]0"), "{words:?}: {shown:?}");
-        let is_missing = words[0] != "who" && !shown.contains("\\x1b");
+        let is_missing = words[0] != "who" && !shown.contains("\\u{1b}");
         assert!(!is_missing, "{words:?}: {shown:?}");
+    }
+}
+
+/// Characters that a terminal obeys, and ones that make text look like another text.
+#[test]
+fn nothing_in_json_can_deceive_a_terminal_either() {
+    const DECEIVING: [char; 6] = [
+        '\u{9b}',
+        '\u{61c}',
+        '\u{202e}',
+        '\u{2067}',
+        '\u{2028}',
+        '\u{e0041}',
+    ];
+    let key = format!("k{}", DECEIVING.iter().collect::<String>());
+    let daemon = Daemon::start(&[]);
+    let mut client = daemon.connect();
+    client.raw(format!("l\n{key}\n0 60\n"));
+    client.line();
+    client.raw(format!("kset\nv{key}\n{key}\n"));
+    client.expect("ok");
+    client.ask("attach gw/7 0 s3cret");
+    client.raw(format!("rangelock\nf\nex 0 100 0 {key}\n"));
+    client.line();
+    for words in [
+        &["ls"][..],
+        &["ls", "--all"],
+        &["who", &key],
+        &["get", &format!("v{key}")],
+        &["stats"],
+        &["range", "list", "f"],
+        &["--json", "ls"],
+        &["--json", "ls", "--all"],
+        &["--json", "who", &key],
+        &["--json", "get", &format!("v{key}")],
+        &["--json", "stats"],
+        &["--json", "range", "list", "f"],
+        &["--json", "acquire", "-n", &format!("a{key}")],
+    ] {
+        let mut terminal = Terminal::start(&latch_on(&daemon, words));
+        assert_eq!(terminal.code(), Some(0), "{words:?}");
+        let shown = terminal.all();
+        assert!(!shown.contains(DECEIVING), "{words:?}: {shown:?}");
+        if words[0] == "--json" {
+            let read: serde_json::Value = serde_json::from_str(&shown).unwrap();
+            let is_there =
+                read.to_string().contains(&key) || words[1] == "stats" || words[1] == "range";
+            assert!(is_there, "it reads as it was: {shown}");
+        }
     }
 }
 

@@ -152,7 +152,8 @@ fn open_to_the_network_without_a_secret_the_warning_is_about_http_too() {
         let warning = log.iter().find(about).expect("a warning");
         assert_eq!(warning.contains("also over HTTP"), is_told, "{warning}");
     }
-    let mut daemon = Daemon::start(&["--host=0.0.0.0", "--http-port=0", "--auth-token=s3cret"]);
+    let token = "--auth-token=0123456789abcdef";
+    let mut daemon = Daemon::start(&["--host=0.0.0.0", "--http-port=0", token]);
     let line = daemon.wait_for_log("serves HTTP on 0.0.0.0:");
     assert!(line.contains(" at http://127.0.0.1:"), "{line}");
     let log = daemon.stop();

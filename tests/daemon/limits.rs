@@ -1,8 +1,27 @@
 //! Bounds: connections, descriptors, memory.
 
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::TcpStream;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc;
+use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::vocabulary::{Client, Daemon, PATIENCE};
+
+/// More than eight in a second are counted only.
+#[test]
+fn lines_about_connections_beyond_the_limit_become_a_count() {
+    let mut daemon = Daemon::start(&["--max-connections", "1"]);
+    let mut only = daemon.connect();
+    assert_eq!(only.ask("ping _ _"), "ok");
+    for _ in 0..500 {
+        daemon.connect().rest();
+    }
+    let log = daemon.stop();
+    let told = log.iter().filter(|it| it.contains(" is reached"));
+    assert!((1..400).contains(&told.count()), "{log:#?}");
+}
 
 #[test]
 fn one_connection_too_many_is_closed_without_a_byte() {
@@ -125,4 +144,82 @@ fn ten_thousand_short_connections_leave_no_memory_behind() {
     assert_eq!(stats["totals"]["locks"], 0);
     assert_eq!(stats["totals"]["grants"], 10_000);
     assert_eq!(stats["totals"]["disconnects"], 10_000);
+}
+
+const SECRET: &str = "--auth-token=s3cret";
+const SHOWN: &str = "auth _ s3cret";
+
+#[test]
+fn client_with_the_token_gets_in_at_once_when_silent_strangers_come_back_for_every_slot() {
+    const SLOTS: usize = 20;
+    let daemon = Daemon::start(&["--max-connections=20", SECRET]);
+    let mut silent: Vec<Client> = (0..SLOTS).map(|_| daemon.connect()).collect();
+    for round in 0..200 {
+        let mut client = daemon.connect();
+        assert_eq!(client.ask(SHOWN), "ok", "{round}");
+        client.lock("k", "0");
+        silent[round % SLOTS] = daemon.connect();
+    }
+}
+
+#[test]
+fn strangers_at_one_door_leave_places_to_the_other() {
+    let daemon = Daemon::start(&["--http-port=0", "--max-connections=4", SECRET]);
+    let mut known: Vec<Client> = (0..3).map(|_| daemon.connect()).collect();
+    for client in &mut known {
+        assert_eq!(client.ask(SHOWN), "ok");
+    }
+    // On a busy machine this may be sent too late, and the connection makes room for another one.
+    let ask_over_http = || -> io::Result<String> {
+        let mut http = TcpStream::connect(daemon.http_address())?;
+        http.set_read_timeout(Some(PATIENCE))?;
+        http.write_all(
+            b"GET /v1/kv/k HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer s3cret\r\n\r\n",
+        )?;
+        let mut answer = [0; 12];
+        http.read_exact(&mut answer)?;
+        Ok(String::from_utf8_lossy(&answer).into_owned())
+    };
+    let is_closed = |answer: &io::Result<String>| {
+        let error = answer.as_ref().err().map(io::Error::kind);
+        error.is_some_and(|it| !matches!(it, ErrorKind::WouldBlock | ErrorKind::TimedOut))
+    };
+    let (is_over, crowds) = (AtomicBool::new(false), mpsc::channel());
+    let answers = thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut crowd = Vec::new();
+            while !is_over.load(Ordering::Relaxed) {
+                // The next ones wait already when these leave.
+                crowd = (0..64).map(|_| daemon.connect()).collect();
+                let _ = crowds.0.send(());
+            }
+            drop(crowd);
+        });
+        (0..3).for_each(|_| crowds.1.recv().unwrap());
+        let answer = || {
+            (0..1_000)
+                .map(|_| ask_over_http())
+                .find(|it| !is_closed(it))
+        };
+        let answers: Vec<_> = (0..20).map_while(|_| answer()?.ok()).collect();
+        is_over.store(true, Ordering::Relaxed);
+        answers
+    });
+    assert_eq!(answers, ["HTTP/1.1 404"; 20]);
+}
+
+#[test]
+fn oldest_stranger_makes_room_when_descriptors_run_out() {
+    let daemon = Daemon::start_with_descriptors(20, &[SECRET]);
+    let mut known = Vec::new();
+    let mut silent: Vec<Client> = (0..10).map(|_| daemon.connect()).collect();
+    for round in 0..4 {
+        let mut client = daemon.connect();
+        assert_eq!(client.ask(SHOWN), "ok", "{round}");
+        known.push(client);
+        silent.extend((0..10).map(|_| daemon.connect()));
+    }
+    for client in &mut known {
+        assert_eq!(client.ask("ping _ _"), "ok");
+    }
 }

@@ -120,6 +120,36 @@ fn a_file_that_was_renamed_is_opened_anew_on_sighup_and_no_line_is_lost() {
 }
 
 #[test]
+fn first_line_of_a_new_file_says_that_it_was_opened_again_also_under_load() {
+    let dir = tempfile::tempdir().unwrap();
+    let (path, old) = (dir.path().join("log"), dir.path().join("log.1"));
+    let mut command = logging_to(&path);
+    command.arg("--log-level=trace");
+    let mut logging = Logging::start(dir.path(), command);
+    wait_for(&path, "clients may make this process use");
+    let mut client = logging.client();
+    let mut log_a_lot = || {
+        for _ in 0..100 {
+            client.put("nonsense _ _");
+        }
+        for _ in 0..100 {
+            client.expect("error");
+        }
+    };
+    for _ in 0..30 {
+        fs::rename(&path, &old).unwrap();
+        logging.daemon.signal(Signal::HUP);
+        let first = wait_until(|| {
+            log_a_lot();
+            let text = fs::read_to_string(&path).ok()?;
+            Some(text.split_once('\n')?.0.to_owned())
+        });
+        assert!(first.ends_with(" was opened again"), "{first}");
+    }
+    logging.daemon.stop();
+}
+
+#[test]
 fn a_file_that_cannot_be_opened_again_keeps_the_old_one_and_says_so() {
     let dir = tempfile::tempdir().unwrap();
     let (path, old) = (dir.path().join("log"), dir.path().join("log.1"));
@@ -164,11 +194,23 @@ fn what_operators_do_is_logged_whatever_the_level() {
     let mut command = logging_to(&path);
     command.arg("--log-level=error");
     let mut logging = Logging::start(dir.path(), command);
-    assert_eq!(logging.client().ask("break none *"), "ok 0");
+    let mut holder = logging.client();
+    holder.lock("k", "0");
+    assert_eq!(logging.client().ask("break k *"), "ok 1");
     logging.daemon.stop();
     let log = fs::read_to_string(&path).unwrap();
-    assert_eq!(log.lines().count(), 1, "{log}");
-    assert!(log.contains(" WARN  audit action=break client=#"), "{log}");
+    let lines: Vec<&str> = log.lines().collect();
+    let [asked, done] = lines[..] else {
+        panic!("{log}");
+    };
+    assert!(
+        asked.contains(" WARN  audit action=break client=#"),
+        "{log}"
+    );
+    assert!(
+        done.contains(" WARN  broken by an operator key=k fence="),
+        "{log}"
+    );
 }
 
 #[test]

@@ -21,6 +21,7 @@ fn hostile_inputs() -> Vec<Vec<u8>> {
         format!("l\n{forged}\r{forged}\n0\n"),
         format!("nonsense\r\x1b[31m\n{forged}\n{forged}\n"),
         format!("hello\n_\nname=\u{202e}{forged}\u{85}\u{2028}\n"),
+        format!("l\nk\u{61c}\u{9b}2J\u{202e}\u{e0041}{forged}\n0\n"),
         format!("auth\n_\n{forged}\x1b\x00\n"),
         format!("GET /\x1b[2J{forged} HTTP/1.1\r\n"),
         format!("{forged}\n{forged}\n{forged}\n{}\n", "\x1b".repeat(300)),
@@ -60,7 +61,7 @@ fn no_peer_can_forge_a_line_of_text() {
                 ["ERROR", "WARN", "INFO", "DEBUG", "TRACE"].contains(&level),
                 "{line:?}"
             );
-            assert!(!line.contains(char::is_control), "{line:?}");
+            assert!(!line.contains(latchd::escape::is_unsafe), "{line:?}");
             assert!(!message.contains("all is well"), "{line:?}");
         }
     }
@@ -103,6 +104,20 @@ fn a_failed_start_is_a_log_line_in_the_format_asked_for() {
     let json: Value = serde_json::from_str(&json).expect(&json);
     assert_eq!(json["level"], "ERROR");
     assert!(json["msg"].as_str().unwrap().starts_with(why), "{json}");
+}
+
+/// More than eight in a second are counted only.
+#[test]
+fn lines_about_input_that_is_too_long_become_a_count() {
+    let mut daemon = Daemon::start(&[]);
+    for _ in 0..500 {
+        let mut client = daemon.connect();
+        client.raw("x".repeat(70_000));
+        client.rest();
+    }
+    let log = daemon.stop();
+    let told = log.iter().filter(|it| it.contains("a line is too long"));
+    assert!((1..400).contains(&told.count()), "{log:#?}");
 }
 
 #[test]
@@ -151,6 +166,25 @@ fn a_lease_that_ends_is_told_of_at_debug_with_key_fence_and_client() {
     let expired = ["\"lease expired\"", r#""one\\\"key""#, "1"].map(str::to_owned);
     assert_eq!(about_keys(&log), [expired]);
     assert!(about_keys(&log_of_three_grants("--log-level=info")).is_empty());
+}
+
+#[test]
+fn a_lease_that_ends_is_told_of_with_its_owner_over_http_and_its_lateness() {
+    let mut daemon = Daemon::start(&["--http-port=0", "--log-format=json", "--log-level=debug"]);
+    daemon.http().acquire("job", "billing", "\"ttl_ms\":50");
+    let mut waiter = daemon.connect();
+    let grant = waiter.lock("job", "10"); // not before the lease is over
+    waiter.release("job", &grant);
+    let log = daemon.stop();
+    let expired = log.iter().find(|line| line.contains("lease expired"));
+    let expired: Value = serde_json::from_str(expired.unwrap()).unwrap();
+    assert_eq!(
+        (&expired["key"], &expired["owner"], &expired["level"]),
+        (&"job".into(), &"billing".into(), &"DEBUG".into())
+    );
+    assert!(expired["fence"].as_u64().is_some_and(|fence| fence > 0));
+    assert!(expired["lateness_us"].is_u64(), "{expired}");
+    assert_eq!(expired["client"], Value::Null);
 }
 
 #[test]

@@ -3,11 +3,15 @@
 
 use std::fs;
 use std::net::TcpListener;
+use std::os::unix::fs::{PermissionsExt, chown, symlink};
 use std::os::unix::net::UnixListener;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Output;
 
 use latchd::base::Millis;
+use rustix::fs::{CWD, mkfifoat};
+use rustix::process::{Signal, geteuid};
 use tempfile::TempDir;
 
 use crate::vocabulary::{Daemon, latchd, refusal};
@@ -130,6 +134,102 @@ fn a_check_tells_all_that_a_start_would_stumble_over() {
     assert_eq!(errors.lines().count(), 2, "{errors}");
 }
 
+/// A start opens `LOCK` to write it, follows no link there, and makes files.
+#[test]
+fn check_refuses_paths_that_a_start_cannot_lock_or_write() {
+    let (dir, path) = file("");
+    let at = |name: &str| dir.path().join(name).to_str().unwrap().to_owned();
+    fs::write(at("precious"), "").unwrap();
+    for name in ["link", "folder", "fifo"] {
+        fs::create_dir(at(name)).unwrap();
+    }
+    symlink(at("precious"), at("link/LOCK")).unwrap();
+    fs::create_dir(at("folder/LOCK")).unwrap();
+    mkfifoat(CWD, at("fifo/LOCK"), 0o600.into()).unwrap();
+    symlink(at("nowhere"), at("dangling")).unwrap();
+    fs::create_dir(at("socket.lock")).unwrap();
+    let before = names_below(dir.path());
+    for options in [
+        ["--data-dir", &at("link")],
+        ["--data-dir", &at("folder")],
+        ["--data-dir", &at("fifo")],
+        ["--data-dir", &at("dangling")],
+        ["--data-dir", "/proc/x"],
+        ["--unix-socket", &at("socket")],
+        ["--unix-socket", "/proc/x"],
+        ["--log-file", "/proc/x"],
+    ] {
+        let mut command = latchd();
+        command.arg("--port=0").args(options);
+        let started = refusal(78, command);
+        let (code, said, errors) = check(&path, &options);
+        assert_eq!((code, said.as_str()), (78, ""), "{started}");
+        assert!(errors.contains(options[0]), "{errors}");
+    }
+    assert_eq!(names_below(dir.path()), before, "something was changed");
+}
+
+/// Permissions say nothing to root, so there it is tried as another user.
+#[test]
+fn check_refuses_a_data_directory_with_files_that_a_start_cannot_write() {
+    const OTHER_UID: u32 = 65_534;
+    let (dir, _) = file("");
+    let is_root = geteuid().is_root();
+    let latchd = |option: &str| {
+        let mut command = latchd();
+        command.args(["--port=0", "--data-dir"]);
+        command.arg(dir.path().join("data")).arg(option);
+        if is_root {
+            command.uid(OTHER_UID).gid(OTHER_UID);
+        }
+        command
+    };
+    if is_root {
+        chown(dir.path(), Some(OTHER_UID), Some(OTHER_UID)).unwrap();
+    }
+    if let Err(error) = latchd("--version").output() {
+        eprintln!("skipped: another user cannot run the program: {error}");
+        return;
+    }
+    let mut daemon = Daemon::serve(latchd("--host=127.0.0.1"));
+    daemon.connect().lock("k", "0");
+    daemon.stop();
+    let data = dir.path().join("data");
+    let set_mode = |name: &str, mode| {
+        fs::set_permissions(data.join(name), fs::Permissions::from_mode(mode)).unwrap();
+    };
+    let segment = names_below(&data)
+        .into_iter()
+        .find(|it| it.ends_with(".log"));
+    for (code, name) in [(78, "LOCK"), (74, segment.unwrap().as_str())] {
+        set_mode(name, 0o400);
+        let checked = refusal(code, latchd("--check-config"));
+        let started = refusal(code, latchd("--host=127.0.0.1"));
+        for said in [checked, started] {
+            assert!(said.contains("Permission denied"), "{name}: {said}");
+        }
+        set_mode(name, 0o600);
+    }
+    let (code, log) = Daemon::spawn(latchd("--check-config")).wait_for_exit();
+    assert_eq!(code, 0, "{log:#?}");
+}
+
+/// The names of all files in a directory and in those in it.
+fn names_below(dir: &Path) -> Vec<String> {
+    let mut names = Vec::new();
+    for entry in fs::read_dir(dir).unwrap() {
+        let entry = entry.unwrap();
+        let name = entry.file_name().into_string().unwrap();
+        if entry.file_type().unwrap().is_dir() {
+            let below = names_below(&entry.path()).into_iter();
+            names.extend(below.map(|it| format!("{name}/{it}")));
+        }
+        names.push(name);
+    }
+    names.sort();
+    names
+}
+
 #[test]
 fn a_check_reads_the_data_directory_also_while_it_is_used() {
     let (dir, path) = file("");
@@ -170,6 +270,128 @@ fn a_check_warns_as_a_start_would() {
     }
 }
 
+/// What a start and a check with these options warn of, one text each.
+fn warnings(options: &[&str]) -> [Vec<String>; 2] {
+    let mut daemon = Daemon::start(options);
+    let started = daemon.stop();
+    let started = started.iter().filter_map(|it| it.split_once(" WARN  "));
+    let mut command = latchd();
+    command.args(options).args(["--port=0", "--check-config"]);
+    let (code, checked) = Daemon::spawn(command).wait_for_exit();
+    assert_eq!(code, 0, "{checked:#?}");
+    let checked = checked.iter().filter_map(|it| it.split_once("warning: "));
+    [
+        started.map(|(_, text)| text.to_owned()).collect(),
+        checked.map(|(_, text)| text.to_owned()).collect(),
+    ]
+}
+
+#[test]
+fn start_and_check_warn_of_secrets_and_data_that_other_users_can_reach() {
+    let dir = tempfile::tempdir().unwrap();
+    let at = |name: &str| dir.path().join(name);
+    let (token, data) = (at("token's"), at("data"));
+    fs::write(&token, "0123456789abcdef\n").unwrap();
+    fs::create_dir(&data).unwrap();
+    let options = [
+        "--auth-token-file",
+        token.to_str().unwrap(),
+        "--data-dir",
+        data.to_str().unwrap(),
+    ];
+    let uid = geteuid().as_raw();
+    let quoted = format!("'{}'", options[1].replace('\'', r"'\''"));
+    for (mode, others_can) in [
+        (0o600, ""),
+        (0o640, ""),
+        (0o710, ""),
+        (0o644, "read"),
+        (0o620, "change"),
+        (0o602, "change"),
+        (0o666, "read and change"),
+    ] {
+        fs::set_permissions(&token, fs::Permissions::from_mode(mode)).unwrap();
+        fs::set_permissions(&data, fs::Permissions::from_mode(mode | 0o100)).unwrap();
+        let expected = match others_can {
+            "" => Vec::new(),
+            _ => vec![
+                format!(
+                    "--auth-token-file {quoted} belongs to user {uid} and has mode {mode:04o}: \
+                     other users can {others_can} it; run: chmod g-w,o-rwx {quoted}"
+                ),
+                format!(
+                    "--data-dir '{0}' belongs to user {uid} and has mode {1:04o}: \
+                     other users can {others_can} it; run: chmod g-w,o-rwx '{0}'",
+                    options[3],
+                    mode | 0o100
+                ),
+            ],
+        };
+        let [started, checked] = warnings(&options);
+        assert_eq!(started, expected, "{mode:o}");
+        assert_eq!(checked, expected, "{mode:o}");
+    }
+}
+
+/// Root may check the settings of a daemon that runs as another user.
+#[test]
+fn only_a_start_of_root_warns_of_secrets_and_data_of_another_user() {
+    if !geteuid().is_root() {
+        eprintln!("skipped: only root can give files away");
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let (token, data) = (dir.path().join("token"), dir.path().join("data"));
+    fs::write(&token, "0123456789abcdef\n").unwrap();
+    fs::set_permissions(&token, fs::Permissions::from_mode(0o600)).unwrap();
+    fs::create_dir(&data).unwrap();
+    fs::set_permissions(&data, fs::Permissions::from_mode(0o700)).unwrap();
+    for path in [&token, &data] {
+        chown(path, Some(1234), None).unwrap();
+    }
+    let (token, data) = (token.to_str().unwrap(), data.to_str().unwrap());
+    let expected = [
+        format!(
+            "--auth-token-file '{token}' belongs to user 1234 and has mode 0600: \
+             other users can read and change it; run: chown 0 '{token}'"
+        ),
+        format!(
+            "--data-dir '{data}' belongs to user 1234 and has mode 0700: \
+             other users can read and change it; run: chown -R 0 '{data}'"
+        ),
+    ];
+    let [started, checked] = warnings(&["--auth-token-file", token, "--data-dir", data]);
+    assert_eq!(started, expected);
+    assert_eq!(checked, [""; 0]);
+}
+
+#[test]
+fn start_and_check_warn_of_short_tokens() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("token");
+    let option = format!("--auth-token-file={}", path.display());
+    let says = |tokens: &str| {
+        format!("{tokens} shorter than 16 characters; make one with: openssl rand -hex 16")
+    };
+    for (tokens, expected) in [
+        ("0123456789abcdef", None),
+        ("0123456789abcde", Some(says("the token is"))),
+        (
+            "a read\n0123456789abcdef b\nc d write\n",
+            Some(says("2 of 3 tokens are")),
+        ),
+    ] {
+        fs::write(&path, tokens).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
+        let [started, checked] = warnings(&[&option]);
+        assert_eq!(started, Vec::from_iter(expected.clone()), "{tokens}");
+        assert_eq!(checked, Vec::from_iter(expected), "{tokens}");
+    }
+    let [started, checked] = warnings(&["--auth-token=short"]);
+    assert_eq!(started, [says("the token is")]);
+    assert_eq!(checked, started);
+}
+
 #[test]
 fn the_manual_page_is_printed() {
     let mut command = latchd();
@@ -178,4 +400,65 @@ fn the_manual_page_is_printed() {
     assert_eq!(daemon.wait_for_exit(), (0, Vec::new()));
     let page = daemon.stdout();
     assert!(page.starts_with(".TH LATCHD 8 "), "{page}");
+}
+
+const ANY_PORTS: [&str; 2] = ["--port=0", "--http-port=0"];
+
+#[test]
+fn shares_of_the_file_are_read_again_on_sighup_and_what_is_held_moves() {
+    let (_dir, path) = file("share = [\"media=/m/\", \"video=/m/video/\"]\n");
+    let mut command = latchd();
+    command.arg("--config").arg(&path).args(ANY_PORTS);
+    let mut daemon = Daemon::serve(command);
+    let mut client = daemon.connect();
+    for key in ["/m/a", "/m/video/a", "/m/video/b", "job"] {
+        client.lock(key, "0");
+    }
+    let active = |share: &str| format!("locks_active{{share=\"{share}\",type=\"lock\"}} ");
+    let expect = |wanted: &[(&str, u32)]| {
+        let metrics = daemon.http().get("/metrics").body;
+        for (share, count) in wanted {
+            let line = format!("\n{}{count}\n", active(share));
+            assert!(metrics.contains(&line), "{share}: {metrics}");
+        }
+        metrics
+    };
+    expect(&[("", 1), ("media", 1), ("video", 2)]);
+    // A file that cannot be used changes nothing.
+    fs::write(&path, "share = [\"media\"]\n").unwrap();
+    daemon.signal(Signal::HUP);
+    let kept = daemon.wait_for_log("SIGHUP: the list of shares stays as it was: ");
+    assert!(kept.contains("latchd.toml:1: share"), "{kept}");
+    expect(&[("", 1), ("media", 1), ("video", 2)]);
+    fs::write(&path, "share = [\"jobs=job\", \"video=/m/video/a\"]\n").unwrap();
+    daemon.signal(Signal::HUP);
+    daemon.wait_for_log("SIGHUP: the list of shares is read again");
+    let metrics = expect(&[("", 2), ("jobs", 1), ("video", 1)]);
+    assert!(!metrics.contains("share=\"media\""));
+    // Without any, the figures are as they ever were.
+    fs::write(&path, "").unwrap();
+    daemon.signal(Signal::HUP);
+    daemon.wait_for_log("SIGHUP: the list of shares is read again");
+    let metrics = daemon.http().get("/metrics").body;
+    assert!(metrics.contains("\nlocks_active{type=\"lock\"} 4\n") && !metrics.contains("share="));
+    client.half_close();
+    client.rest();
+    daemon.stop();
+}
+
+#[test]
+fn shares_of_the_command_line_stay_on_sighup() {
+    let (_dir, path) = file("share = \"media=/m/\"\n");
+    let mut command = latchd();
+    command.arg("--config").arg(&path).args(ANY_PORTS);
+    command.args(["--share", "jobs=job", "--share=all=a"]);
+    let mut daemon = Daemon::serve(command);
+    daemon.signal(Signal::HUP);
+    daemon.wait_for_log("SIGHUP: nothing to reload");
+    let metrics = daemon.http().get("/metrics").body;
+    for share in ["jobs", "all"] {
+        assert!(metrics.contains(&format!("{{share=\"{share}\",reason=\"explicit\"}} 0\n")));
+    }
+    assert!(!metrics.contains("share=\"media\""));
+    daemon.stop();
 }

@@ -3,13 +3,13 @@
 use std::ffi::OsString;
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
-use std::net::{Ipv4Addr, Ipv6Addr, Shutdown, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, Shutdown, TcpListener, TcpStream};
 use std::process::{Command, Stdio};
 
 use latchd::base::Millis;
 use rustix::fs::{CWD, mkfifoat};
 
-use crate::vocabulary::{Daemon, End, Grant, PATIENCE, latchd, refusal};
+use crate::vocabulary::{Daemon, End, PATIENCE, latchd, refusal};
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
@@ -24,19 +24,26 @@ fn the_start_line_names_the_version_and_the_real_port() {
     assert_eq!(daemon.connect().ask("ping _ _"), "ok");
 }
 
+#[cfg(feature = "cli")]
 #[test]
 fn the_hint_of_the_start_can_be_pasted() {
     const TOKEN: &str = "it's 100% \\n s3cret";
     let with_token = format!("--auth-token={TOKEN}");
-    for (options, answers) in [
-        (&["--host=127.0.0.1"][..], 1),
-        (&["--host=0.0.0.0"], 1),
-        (&["--host=::1"], 1),
-        (&["--host=::"], 1),
-        (&["--host=::", &with_token], 2),
-        (&["--log-format=text", &with_token], 2),
+    let latch = std::path::Path::new(env!("CARGO_BIN_EXE_latch"))
+        .parent()
+        .unwrap();
+    let path = format!("{}:{}", latch.display(), std::env::var("PATH").unwrap());
+    for options in [
+        &["--host=127.0.0.1"][..],
+        &["--host=0.0.0.0"],
+        &["--host=::1"],
+        &["--host=::"],
+        &["--host=::", &with_token],
+        &["--log-format=text", &with_token],
     ] {
-        if options[0].contains("::") && TcpListener::bind((Ipv6Addr::LOCALHOST, 0)).is_err() {
+        if options[0].contains("::")
+            && TcpListener::bind((std::net::Ipv6Addr::LOCALHOST, 0)).is_err()
+        {
             eprintln!("skipped: this machine has no IPv6 loopback");
             continue;
         }
@@ -44,17 +51,21 @@ fn the_hint_of_the_start_can_be_pasted() {
         let hint = daemon.wait_for_log(" INFO  hold a lock from another terminal");
         assert!(!hint.contains("s3cret"), "{hint}");
         let (_, command) = hint.split_once("): ").unwrap();
-        let bash = Command::new("bash")
-            .args(["-c", command])
-            .env("TOKEN", TOKEN)
-            .output()
-            .unwrap();
-        let said = String::from_utf8(bash.stdout).unwrap();
-        assert_eq!(said.lines().count(), answers, "{options:?}: {said}");
-        assert_eq!(
-            Grant::of(said.lines().last().unwrap()).lease,
-            Millis::from_secs(33)
-        );
+        let (command, work) = command.split_at(command.find("sleep 10").unwrap());
+        assert_eq!(work, "sleep 10", "{hint}");
+        let mut bash = Command::new("bash");
+        bash.args(["-c", &format!("{command} printenv LATCH_KEY")])
+            .env("PATH", &path)
+            .env_remove("LATCH_SERVER")
+            .env_remove("LATCH_AUTH_TOKEN");
+        let asks_for_token = options.contains(&&*with_token);
+        assert_eq!(hint.contains("$LATCH_AUTH_TOKEN"), asks_for_token, "{hint}");
+        if asks_for_token {
+            bash.env("LATCH_AUTH_TOKEN", TOKEN);
+        }
+        let bash = bash.output().unwrap();
+        assert_eq!(bash.stdout, b"demo\n", "{options:?}: {bash:?}");
+        assert!(bash.status.success(), "{options:?}: {bash:?}");
     }
 }
 
@@ -199,7 +210,9 @@ fn a_member_that_listens_everywhere_has_to_say_where_it_is() {
             "--advertise-http is needed",
         ),
     ] {
-        if options[0].contains("::") && TcpListener::bind((Ipv6Addr::UNSPECIFIED, 0)).is_err() {
+        if options[0].contains("::")
+            && TcpListener::bind((std::net::Ipv6Addr::UNSPECIFIED, 0)).is_err()
+        {
             eprintln!("skipped: this machine has no IPv6");
             continue;
         }

@@ -163,6 +163,24 @@ fn a_file_a_directory_and_a_link_are_never_touched() {
 }
 
 #[test]
+fn path_that_is_too_long_for_a_socket_is_refused_as_a_setting_that_cannot_be_used() {
+    let path = format!("/{}", "x".repeat(107));
+    for option in ["--unix-socket", "--http-unix-socket"] {
+        let mut command = latchd();
+        command.args(["--port=0", option, &path]);
+        let said = refusal(78, command);
+        assert!(
+            said.contains(option) && said.contains("107 bytes"),
+            "{said}"
+        );
+    }
+    let mut command = latchd();
+    command.args(["--port=0"]).env("LATCHD_UNIX_SOCKET", &path);
+    let said = refusal(78, command);
+    assert!(said.contains("LATCHD_UNIX_SOCKET"), "{said}");
+}
+
+#[test]
 fn a_directory_that_is_not_there_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     let said = refusal(78, latchd_at(&dir.path().join("missing/latchd.sock")));

@@ -81,6 +81,37 @@ fn a_request_is_asked_again_over_a_restart() {
     }
 }
 
+/// The asker is recorded with the id: after a restart another token does not get the grant.
+#[test]
+fn a_request_is_answered_to_its_token_alone_over_a_restart() {
+    for end in ENDS {
+        let directory = Directory::new();
+        let tokens = directory.path().with_extension("tokens");
+        std::fs::write(&tokens, "a1 ann write\nb1 bob write\nc1 write\n").unwrap();
+        let flags = [HTTP, "--auth-token-file", tokens.to_str().unwrap()];
+        let daemon = directory.start(&flags);
+        let ask = |http: &mut HttpClient, lock: &str, token: &str| {
+            let body = "{\"owner_id\":\"me\",\"ttl_ms\":600000}";
+            let head = format!("X-Request-ID: once\r\nAuthorization: Bearer {token}\r\n");
+            http.put(&format!("POST /v1/locks/{lock}/acquire"), &head, body);
+            http.answer()
+        };
+        let mut http = daemon.http();
+        let named = Lease::of(&ask(&mut http, "job", "a1"));
+        let unnamed = Lease::of(&ask(&mut http, "other", "c1"));
+        drop(http);
+        end(daemon);
+        let daemon = directory.start(&flags);
+        let mut http = daemon.http();
+        for (lock, token) in [("job", "b1"), ("job", "c1"), ("other", "a1")] {
+            assert_eq!(ask(&mut http, lock, token).status, 409, "{lock} {token}");
+        }
+        assert_eq!(Lease::of(&ask(&mut http, "job", "a1")).id, named.id);
+        assert_eq!(Lease::of(&ask(&mut http, "other", "c1")).id, unnamed.id);
+        std::fs::remove_file(&tokens).unwrap();
+    }
+}
+
 /// Killed in the middle of acquires: what was granted is held, and no fence comes twice.
 #[test]
 fn no_fence_comes_twice_though_the_daemon_is_killed_during_acquires() {

@@ -27,6 +27,7 @@ mod mounts;
 mod power_loss;
 mod ranges;
 mod restart;
+mod taken_away;
 #[allow(
     dead_code,
     unused_imports,

@@ -348,11 +348,7 @@ fn the_policy_strict_refuses_free_bytes_too_and_an_operator_ends_the_period() {
     );
     assert_eq!(shown(&mut stranger, "f"), [""; 0]);
     assert_eq!(stranger.ask("rangelock f ex 0 10 0"), "ok");
-    assert!(
-        daemon.logged("audit action=grace-end"),
-        "{:#?}",
-        daemon.log()
-    );
+    daemon.wait_for_log("audit action=grace-end");
 }
 
 /// If acknowledged locks may be missing, nothing new is granted before the period is over, whoever comes.
@@ -589,4 +585,71 @@ fn the_example_in_the_documents_goes_as_it_is_shown() {
         kill(daemon);
     }
     assert!(heard >= 10, "{heard} answers were read");
+}
+
+/// The number, the time and the epoch of each range lock.
+fn identities(client: &mut Client, resource: &str) -> Vec<[u64; 3]> {
+    let number = |it: &Value, field: &str| it[field].as_u64().unwrap();
+    let fields = |it: Value| ["id", "acquired_ms", "epoch"].map(|field| number(&it, field));
+    locks(client, resource).into_iter().map(fields).collect()
+}
+
+#[test]
+fn range_locks_keep_number_time_and_epoch_over_restarts() {
+    for how in [Stop::InOrder, Stop::Kill] {
+        let directory = Directory::new();
+        let daemon = directory.start(&["--shutdown-timeout=1ms"]);
+        let mut one = gateway(&daemon, "nfs/1", "new");
+        assert_eq!(one.ask("rangelock f ex 0 100 0 alice"), "ok");
+        assert_eq!(one.ask("rangeunlock f 40 20 alice"), "ok");
+        assert_eq!(one.ask("rangelock f sh 200 10 0 bob"), "ok");
+        let before = identities(&mut one, "f");
+        let [[first, acquired, 1], [second, of_second, 1], [third, _, 1]] = before[..] else {
+            panic!("{before:?}");
+        };
+        assert!(first < second && second < third, "{before:?}");
+        assert_eq!(of_second, acquired, "it was acquired before it was split");
+        let now = std::time::SystemTime::now();
+        let now = now.duration_since(std::time::UNIX_EPOCH).unwrap();
+        let age_ms = now.as_millis().abs_diff(acquired.into());
+        assert!(age_ms < 3_600_000, "acquired {age_ms} ms from now");
+        end(daemon, how);
+
+        let daemon = directory.start(&["--shutdown-timeout=1ms"]);
+        let mut one = gateway(&daemon, "nfs/1", "resumed");
+        assert_eq!(identities(&mut one, "f"), before);
+        // What is had back is the same lock, which this server has granted.
+        assert_eq!(one.ask("rangereclaim f ex 0 40 alice"), "ok");
+        assert_eq!(one.ask("rangereclaim f ex 70 10 alice"), "ok");
+        let after = identities(&mut one, "f");
+        let [first_again, second_again, middle, behind, third_again] = after[..] else {
+            panic!("{after:?}");
+        };
+        assert_eq!(first_again, [first, acquired, 2]);
+        assert_eq!(second_again, [second, acquired, 1]);
+        let [number, _, epoch] = middle;
+        assert_eq!(middle, [number, acquired, 2]);
+        assert!(number > third && epoch == 2, "{after:?}");
+        assert_eq!(behind, [number + 1, acquired, 1]);
+        assert_eq!(third_again, before[2]);
+        end(daemon, how);
+
+        let daemon = directory.start(&["--shutdown-timeout=1ms"]);
+        let mut one = gateway(&daemon, "nfs/1", "resumed");
+        assert_eq!(identities(&mut one, "f"), after);
+        assert_eq!(one.ask("rangelock g ex 0 1 0"), "ok");
+        let [[newest, _, 3]] = identities(&mut one, "g")[..] else {
+            panic!("another epoch");
+        };
+        assert!(newest > number + 1);
+        // All of a client, over all resources, pending or not.
+        let mut operator = daemon.connect();
+        assert_eq!(operator.ask("break nfs/1 range client"), "ok 6");
+        end(daemon, how);
+
+        let daemon = directory.start(&["--shutdown-timeout=1ms"]);
+        let mut one = gateway(&daemon, "nfs/1", "resumed");
+        let none = "ok {\"locks\":[],\"next\":null}";
+        assert_eq!(one.ask("rangelist nfs/1 client"), none);
+    }
 }

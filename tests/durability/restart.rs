@@ -213,7 +213,8 @@ fn whoever_comes_during_the_start_finds_everything_held() {
 
 #[test]
 fn nothing_is_had_back_where_nothing_was_kept() {
-    let daemon = Directory::new().start(&[]);
+    let directory = Directory::new();
+    let daemon = directory.start(&[]);
     let mut client = connect(&daemon);
     let grant = client.lock("k", "0");
     let answer = client.ask(&format!("reclaim k {}", grant.token));

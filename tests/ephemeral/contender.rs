@@ -6,11 +6,8 @@
 //! purpose (`mutants.rs`), so it uses nothing but that and `std`.
 
 use std::fs::{self, File};
-use std::io::{self, BufRead, BufReader, Write};
-use std::os::fd::AsFd;
-use std::os::unix::fs::MetadataExt;
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use latchd::ephemeral::{Cleanup, EphemeralLock, Error, Guard};
@@ -61,7 +58,9 @@ impl Contender {
                 .is_in_place()
                 .unwrap()
                 .to_string()),
+            #[cfg(unix)]
             ["child", "with", fifo] => self.child(fifo, true),
+            #[cfg(unix)]
             ["child", "without", fifo] => self.child(fifo, false),
             ["count", times] => self.count(number(times)),
             ["mix", times, seed] => self.mix(number(times), number(seed)),
@@ -94,16 +93,18 @@ impl Contender {
                 .acquire(),
         };
         let guard = result.map_err(|error| name_of(&error))?;
-        let file = File::from(guard.as_fd().try_clone_to_owned().unwrap());
-        let file = file.metadata().unwrap();
-        let answer = format!("held {}:{} {}", file.dev(), file.ino(), guard.retries());
+        let answer = format!("held {} {}", file_of(&guard), guard.retries());
         self.guard = Some(guard);
         Ok(answer)
     }
 
+    #[cfg(unix)]
     /// A child that lives until the pipe ends, with or without a copy of the locked descriptor.
     #[expect(clippy::zombie_processes, reason = "it is to outlive us")]
     fn child(&self, fifo: &str, with: bool) -> Result<String, String> {
+        use std::io::{BufRead, BufReader};
+        use std::os::fd::AsFd;
+        use std::process::{Command, Stdio};
         let guard = self.guard.as_ref().unwrap();
         let mut child = Command::new("sh");
         child.stdin(File::open(fifo).unwrap()).stderr(Stdio::null());
@@ -240,6 +241,22 @@ fn read_number(path: &Path) -> Result<u32, String> {
     let text = fs::read_to_string(path).unwrap();
     let number = text.parse();
     number.map_err(|_| format!("violation: {text:?} is half a number"))
+}
+
+/// Which file is locked, as `program::file_at` says it.
+#[cfg(unix)]
+fn file_of(guard: &Guard) -> String {
+    use std::os::fd::AsFd;
+    use std::os::unix::fs::MetadataExt;
+    let file = File::from(guard.as_fd().try_clone_to_owned().unwrap());
+    let file = file.metadata().unwrap();
+    format!("{}:{}", file.dev(), file.ino())
+}
+
+/// The standard library does not tell.
+#[cfg(windows)]
+fn file_of(_: &Guard) -> String {
+    "unknown".to_owned()
 }
 
 /// The variant and what the system said, as one line.

@@ -1,15 +1,15 @@
 //! Contenders as processes: started, talked to, killed.
 
-use std::collections::BTreeSet;
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::mpsc;
 
-use latchd::ephemeral::{Holder, holders};
 use tempfile::TempDir;
+
+#[cfg(target_os = "linux")]
+pub(crate) use self::linux::*;
 
 /// Set for a process of this test program that is to be a contender.
 pub(crate) const CONTENDS: &str = "LATCHD_TEST_CONTENDS";
@@ -42,13 +42,25 @@ impl Place {
 
 pub(crate) fn file_at(path: &Path) -> Option<String> {
     let file = fs::symlink_metadata(path).ok()?;
-    Some(format!("{}:{}", file.dev(), file.ino()))
+    Some(id_of(&file))
+}
+
+#[cfg(unix)]
+fn id_of(file: &fs::Metadata) -> String {
+    use std::os::unix::fs::MetadataExt;
+    format!("{}:{}", file.dev(), file.ino())
+}
+
+#[cfg(windows)]
+fn id_of(_: &fs::Metadata) -> String {
+    "unknown".to_owned()
 }
 
 /// What contenders are made of: this test program, or one that was built for it.
 #[derive(Clone)]
 pub(crate) enum Program {
     Ours,
+    #[cfg_attr(not(target_os = "linux"), expect(dead_code, reason = "mutants only"))]
     At(PathBuf),
 }
 
@@ -111,26 +123,9 @@ impl Contender {
         writeln!(self.input, "{order}").unwrap();
     }
 
-    /// The next answer; `None` if the process has ended.
-    pub(crate) fn hear_or_end(&mut self) -> Option<String> {
-        let mut line = String::new();
-        loop {
-            line.clear();
-            if self.output.read_line(&mut line).unwrap() == 0 {
-                return None;
-            }
-            // The harness may have begun the line ("test x ... ").
-            if let Some((_, answer)) = line.split_once('@')
-                && let Some(answer) = answer.strip_suffix('\n')
-            {
-                return Some(answer.to_owned());
-            }
-        }
-    }
-
     #[track_caller]
     pub(crate) fn hear(&mut self) -> String {
-        self.hear_or_end().expect("the contender has ended")
+        next_answer(&mut self.output).expect("the contender has ended")
     }
 
     #[track_caller]
@@ -157,11 +152,6 @@ impl Contender {
         (file.to_owned(), retries.parse().unwrap())
     }
 
-    /// The contender's own number, also if another program is in front of it.
-    pub(crate) fn pid(&mut self) -> u32 {
-        self.ask("pid").parse().unwrap()
-    }
-
     /// `kill -9`, and waits until it is gone.
     pub(crate) fn kill(mut self) {
         self.end();
@@ -179,18 +169,35 @@ impl Drop for Contender {
     }
 }
 
+/// The next answer; `None` if the process has ended.
+fn next_answer(output: &mut impl BufRead) -> Option<String> {
+    let mut line = String::new();
+    loop {
+        line.clear();
+        if output.read_line(&mut line).unwrap() == 0 {
+            return None;
+        }
+        // The harness may have begun the line ("test x ... ").
+        if let Some((_, answer)) = line.split_once('@')
+            && let Some(answer) = answer.strip_suffix('\n')
+        {
+            return Some(answer.to_owned());
+        }
+    }
+}
+
 /// Lets many contenders follow one order each, and ends all as soon as one complains.
-pub(crate) fn all_do(contenders: Vec<Contender>, orders: &[String]) -> Result<(), String> {
+pub(crate) fn all_do(mut contenders: Vec<Contender>, orders: &[String]) -> Result<(), String> {
     let (tell, told) = mpsc::channel();
-    let mut pids = Vec::new();
+    let mut children = Vec::new();
     std::thread::scope(|scope| {
-        for (mut contender, order) in contenders.into_iter().zip(orders) {
+        for (contender, order) in contenders.iter_mut().zip(orders) {
             contender.tell(order);
-            pids.push(contender.child.id());
+            let Contender { child, output, .. } = contender;
+            children.push(child);
             let tell = tell.clone();
             scope.spawn(move || {
-                let answer = contender.hear_or_end();
-                let _ = tell.send(answer);
+                let _ = tell.send(next_answer(output));
             });
         }
         drop(tell);
@@ -198,50 +205,13 @@ pub(crate) fn all_do(contenders: Vec<Contender>, orders: &[String]) -> Result<()
         for answer in told {
             if answer.as_deref() != Some("done") && complaint.is_none() {
                 complaint = Some(answer.unwrap_or_else(|| "one has ended".to_owned()));
-                for pid in &pids {
-                    kill(*pid);
+                for child in &mut children {
+                    let _ = child.kill();
                 }
             }
         }
         complaint.map_or(Ok(()), Err)
     })
-}
-
-fn kill(pid: u32) {
-    let pid = rustix::process::Pid::from_raw(pid as i32).unwrap();
-    let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
-}
-
-/// Waits until it is so. For what the system shows and does not tell.
-pub(crate) fn until(mut is_so: impl FnMut() -> bool) {
-    while !is_so() {
-        std::thread::yield_now();
-    }
-}
-
-/// Waits until the process has the file open.
-pub(crate) fn until_open(pid: u32, path: &Path) {
-    let fds = PathBuf::from(format!("/proc/{pid}/fd"));
-    until(|| {
-        let entries = fs::read_dir(&fds).unwrap();
-        let mut links = entries.filter_map(|entry| fs::read_link(entry.ok()?.path()).ok());
-        links.any(|link| link == path)
-    });
-}
-
-/// Waits until so many processes wait in the kernel for a lock on the file.
-pub(crate) fn until_waiters(path: &Path, count: usize) {
-    let inode = format!(":{}", fs::metadata(path).unwrap().ino());
-    until(|| {
-        let locks = fs::read_to_string("/proc/locks").unwrap();
-        // 1: -> FLOCK  ADVISORY  WRITE 1234 fd:00:5678 0 EOF; one may be told twice.
-        let pid = |line: &str| {
-            let fields: Vec<&str> = line.split_whitespace().collect();
-            let is_it = fields.get(1) == Some(&"->") && fields.get(6)?.ends_with(&inode);
-            is_it.then(|| fields[5].to_owned())
-        };
-        locks.lines().filter_map(pid).collect::<BTreeSet<_>>().len() == count
-    });
 }
 
 /// Whether somebody has it, asked as a program that knows nothing of us would.
@@ -259,17 +229,67 @@ pub(crate) fn is_locked(path: &Path) -> bool {
     }
 }
 
-/// Waits until the system says that these have it: with many locks it may leave one out at first.
-pub(crate) fn until_held_by(path: &Path, expected: &[Holder]) {
-    until(|| holders(path).unwrap() == expected);
-}
+/// What only Linux shows.
+#[cfg(target_os = "linux")]
+mod linux {
+    use std::collections::BTreeSet;
+    use std::os::unix::fs::MetadataExt;
 
-/// Whether a program is there; otherwise says what is left out.
-pub(crate) fn has(program: &str, args: &[&str]) -> bool {
-    let output = Command::new(program).args(args).output();
-    let is_there = output.is_ok_and(|output| output.status.success());
-    if !is_there {
-        eprintln!("SKIPPED: {program} {args:?} does not work here");
+    use latchd::ephemeral::{Holder, holders};
+
+    use super::*;
+
+    impl Contender {
+        /// The contender's own number, also if another program is in front of it.
+        pub(crate) fn pid(&mut self) -> u32 {
+            self.ask("pid").parse().unwrap()
+        }
     }
-    is_there
+
+    /// Waits until it is so. For what the system shows and does not tell.
+    pub(crate) fn until(mut is_so: impl FnMut() -> bool) {
+        while !is_so() {
+            std::thread::yield_now();
+        }
+    }
+
+    /// Waits until the process has the file open.
+    pub(crate) fn until_open(pid: u32, path: &Path) {
+        let fds = PathBuf::from(format!("/proc/{pid}/fd"));
+        until(|| {
+            let entries = fs::read_dir(&fds).unwrap();
+            let mut links = entries.filter_map(|entry| fs::read_link(entry.ok()?.path()).ok());
+            links.any(|link| link == path)
+        });
+    }
+
+    /// Waits until so many processes wait in the kernel for a lock on the file.
+    pub(crate) fn until_waiters(path: &Path, count: usize) {
+        let inode = format!(":{}", fs::metadata(path).unwrap().ino());
+        until(|| {
+            let locks = fs::read_to_string("/proc/locks").unwrap();
+            // 1: -> FLOCK  ADVISORY  WRITE 1234 fd:00:5678 0 EOF; one may be told twice.
+            let pid = |line: &str| {
+                let fields: Vec<&str> = line.split_whitespace().collect();
+                let is_it = fields.get(1) == Some(&"->") && fields.get(6)?.ends_with(&inode);
+                is_it.then(|| fields[5].to_owned())
+            };
+            locks.lines().filter_map(pid).collect::<BTreeSet<_>>().len() == count
+        });
+    }
+
+    /// Waits until the system says that these have it: with many locks it may leave one out at first.
+    pub(crate) fn until_held_by(path: &Path, expected: &[Holder]) {
+        until(|| holders(path).unwrap() == expected);
+    }
+
+    /// Whether a program is there; otherwise says what is left out.
+    pub(crate) fn has(program: &str, args: &[&str]) -> bool {
+        let output = Command::new(program).args(args).output();
+        let is_there = output.is_ok_and(|output| output.status.success());
+        if !is_there {
+            eprintln!("SKIPPED: {program} {args:?} does not work here");
+        }
+        is_there
+    }
 }

@@ -5,13 +5,13 @@ use std::cell::RefCell;
 use std::rc::Rc;
 
 use latchd::base::Nanos;
-use latchd::engine::types::Record;
+use latchd::engine::types::{Effects, Input, Record};
 use latchd::engine::{Engine, Rules};
 use latchd::pipe::ORIGIN;
 use latchd::server::Settings;
-use latchd::store::{Progress, Store};
+use latchd::store::{Memory, Progress, Store};
 
-use crate::world::{Lease, World};
+use crate::world::{BEGIN, Lease, World};
 
 /// What the test and the server's store share: the store keeps what the test says it has kept.
 #[derive(Default)]
@@ -63,6 +63,17 @@ pub(crate) fn world() -> (World<ByHand>, ByHand) {
     let engine = Engine::new(rules, ORIGIN);
     let world = World::over(engine, Settings::default(), store.clone());
     (world, store)
+}
+
+/// A server that begins with these records.
+pub(crate) fn restarted(records: &[Record], rules: Rules) -> World {
+    let mut engine = Engine::new(rules, ORIGIN);
+    let mut nothing = Effects::new();
+    let mut apply = |input: Input<'_>| engine.apply(Nanos(BEGIN.0), input, &mut nothing);
+    records.iter().for_each(|it| apply(Input::Restore(it)));
+    let may_have_lost = false;
+    apply(Input::Serve { may_have_lost });
+    World::over(engine, Settings::default(), Memory)
 }
 
 /// Everything that was recorded so far is on disk now.
@@ -186,6 +197,51 @@ fn renewals_that_wait_for_the_disk_keep_a_lease_only_while_they_wait() {
     assert!(is_held(&mut world, &store, "job"), "it is renewed");
     world.pass(1_000);
     assert!(!is_held(&mut world, &store, "job"));
+}
+
+/// Renewals are not recorded, so the version jumps.
+#[test]
+fn version_of_a_held_lock_is_higher_after_a_restart_and_never_lower() {
+    let (mut world, store) = world();
+    let who = world.http();
+    world.say(who, ACQUIRE);
+    keep_all(&mut world, &store);
+    let lease = Lease::of(&world.answer(who));
+    for _ in 0..3 {
+        assert_eq!(world.renew(who, &lease, 60_000).status, 200);
+    }
+    let seen = world.ask(who, "GET /v1/locks/job").json();
+    assert_eq!(seen["version"], 4);
+    let records = store.0.take().all;
+
+    let mut last = 4;
+    for epoch in 2..5 {
+        let rules = Rules {
+            durable: true,
+            epoch,
+            ..Rules::default()
+        };
+        let mut world = restarted(&records, rules);
+        assert_eq!(world.http(), who);
+        let restored = version_of(&mut world, who, "job");
+        assert!(restored > last, "{restored} after {last}");
+        for _ in 0..3 {
+            assert_eq!(world.renew(who, &lease, 60_000).status, 200);
+        }
+        last = version_of(&mut world, who, "job");
+        assert_eq!(last, restored + 3);
+        world.acquire(who, "new", "me", 60_000);
+        assert_eq!(
+            version_of(&mut world, who, "new"),
+            1,
+            "what is new begins at 1"
+        );
+    }
+}
+
+fn version_of(world: &mut World, who: usize, lock: &str) -> u64 {
+    let seen = world.ask(who, &format!("GET /v1/locks/{lock}")).json();
+    seen["version"].as_u64().unwrap()
 }
 
 fn is_held(world: &mut World<ByHand>, store: &ByHand, lock: &str) -> bool {

@@ -1,14 +1,10 @@
 //! Byte ranges over HTTP with a disk: what waits for it, and what a restart brings back.
 
-use latchd::base::Nanos;
-use latchd::engine::types::{Effects, Input, Record};
-use latchd::engine::{Engine, GracePolicy, Rules};
-use latchd::pipe::ORIGIN;
-use latchd::server::Settings;
-use latchd::store::Memory;
+use latchd::engine::types::Record;
+use latchd::engine::{GracePolicy, Rules};
 
 use crate::durable::{self, ByHand, keep_all};
-use crate::world::{Answer, BEGIN, World};
+use crate::world::{Answer, World};
 
 const REGISTER: &str = "PUT /v1/clients/gw%2F1 {\"secret\":\"s1\",\"ttl_ms\":60000}";
 const REGISTER_OTHER: &str = "PUT /v1/clients/gw%2F2 {\"secret\":\"s2\",\"ttl_ms\":60000}";
@@ -58,13 +54,7 @@ fn restarted(records: &[Record], grace_policy: GracePolicy) -> World {
         grace_policy,
         ..Rules::default()
     };
-    let mut engine = Engine::new(rules, ORIGIN);
-    let mut nothing = Effects::new();
-    let mut apply = |input: Input<'_>| engine.apply(Nanos(BEGIN.0), input, &mut nothing);
-    records.iter().for_each(|it| apply(Input::Restore(it)));
-    let may_have_lost = false;
-    apply(Input::Serve { may_have_lost });
-    World::over(engine, Settings::default(), Memory)
+    durable::restarted(records, rules)
 }
 
 #[test]

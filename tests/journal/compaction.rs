@@ -3,7 +3,7 @@
 use latchd::engine::types::{Record, Sharing};
 use latchd::store::{Disk, Durability, FaultDisk};
 
-use crate::history::{Life, Maker, State, client, granted, key, ranged};
+use crate::history::{Life, Maker, State, client, granted, key, numbered, ranged};
 
 #[test]
 fn what_is_left_is_the_same_after_every_compaction() {
@@ -176,6 +176,42 @@ fn there_may_be_more_ranges_than_there_were_records() {
     let life = Life::begin(&disk, Durability::Sync, 4096).unwrap();
     assert_eq!(State::of(&life.restored()), state);
     assert!(life.found.records >= 9 * 7, "all of them stand there");
+}
+
+#[test]
+fn ranges_keep_their_numbers_times_and_epochs() {
+    use Sharing::{Exclusive, Shared};
+    let disk = FaultDisk::new();
+    let mut life = Life::begin(&disk, Durability::Sync, 4096).unwrap();
+    let locked = |bytes, mode, id, after_ms, epoch| {
+        numbered(ranged(OWNER, bytes, mode), id, after_ms, epoch)
+    };
+    let records = [
+        client(OWNER[1]),
+        locked((0, 99), Some(Shared), 7, 1, 1),
+        locked((10, 19), Some(Exclusive), 9, 2, 1),
+        locked((100, 109), Some(Shared), 11, 3, 1),
+        locked((50, 59), None, 13, 4, 1),
+        // Another life gives some of it back.
+        locked((0, 9), Some(Shared), 15, 5, 2),
+    ];
+    life.write_all(&records).unwrap();
+    drop(life);
+    let left = [
+        locked((0, 9), Some(Shared), 7, 1, 2),
+        locked((10, 19), Some(Exclusive), 9, 2, 1),
+        locked((20, 49), Some(Shared), 10, 1, 1),
+        locked((60, 109), Some(Shared), 13, 1, 1),
+    ];
+    for _ in 0..3 {
+        let mut life = Life::begin(&disk, Durability::Sync, 4096).unwrap();
+        compact_now(&mut life, &disk);
+        drop(life);
+        let life = Life::begin(&disk, Durability::Sync, 4096).unwrap();
+        let mut restored = life.restored();
+        restored.retain(|it| matches!(it, Record::Ranged { .. }));
+        assert_eq!(restored, left);
+    }
 }
 
 /// A client that is gone takes its ranges with it, and whoever has its id next has none of them.

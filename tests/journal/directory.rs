@@ -12,7 +12,9 @@ use latchd::store::{
     repair,
 };
 
-use crate::history::{CLOCKS, Maker, SALT, State, client, ended, granted, key, ranged, stored};
+use crate::history::{
+    CLOCKS, Maker, SALT, State, client, ended, granted, key, numbered, ranged, stored,
+};
 
 /// A journal, and what its thread says.
 struct Running {
@@ -22,6 +24,16 @@ struct Running {
 }
 
 fn open(dir: &Path, durability: Durability, segment_bytes: u64) -> Result<Running, OpenError> {
+    open_with(dir, durability, segment_bytes, || {})
+}
+
+/// The same, with something that happens while files are read.
+fn open_with(
+    dir: &Path,
+    durability: Durability,
+    segment_bytes: u64,
+    while_reading: impl Fn(),
+) -> Result<Running, OpenError> {
     let (wake, woken) = mpsc::channel();
     let (report, notices) = mpsc::channel();
     let options = Options {
@@ -32,7 +44,7 @@ fn open(dir: &Path, durability: Durability, segment_bytes: u64) -> Result<Runnin
         wake: Box::new(move || wake.send(()).unwrap_or(())),
         report: Box::new(move |notice| report.send(notice).unwrap_or(())),
     };
-    let opened = Journal::open(dir, options, &mut |_| {})?;
+    let opened = Journal::open(dir, options, &mut |_| while_reading())?;
     Ok(Running {
         opened,
         woken,
@@ -241,6 +253,43 @@ fn a_lock_of_whoever_it_is_counts_and_what_is_in_the_file_does_not() {
     assert!(path.exists(), "it stays");
 }
 
+/// Reading a large directory takes seconds, so the file can be gone when that is done.
+#[test]
+fn start_fails_if_its_lock_file_is_deleted_while_it_reads() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut first = open(dir.path(), Durability::Sync, 1 << 16).unwrap();
+    first.append(&granted("a", 1));
+    first.wait_for(1);
+    drop(first);
+    let delete = || drop(fs::remove_file(dir.path().join("LOCK")));
+    let refused = open_with(dir.path(), Durability::Sync, 1 << 16, delete).map(drop);
+    assert!(
+        matches!(&refused, Err(OpenError::Failed(why)) if why.contains("LOCK")),
+        "{refused:?}"
+    );
+    let next = open(dir.path(), Durability::Sync, 1 << 16).unwrap();
+    assert_eq!(next.state().grants.len(), 1);
+}
+
+/// The directory itself is locked, whatever becomes of `LOCK`.
+#[test]
+fn lock_of_a_directory_ends_with_its_journal_also_if_the_restored_records_are_kept() {
+    let dir = tempfile::tempdir().unwrap();
+    let first = open(dir.path(), Durability::Sync, 1 << 16).unwrap().opened;
+    fs::remove_file(dir.path().join("LOCK")).unwrap();
+    let us = Some(std::process::id());
+    let refused = repair(dir.path(), 0).map(drop);
+    assert!(matches!(refused, Err(OpenError::InUse(pid)) if pid == us));
+    assert_eq!(inspect(dir.path()).unwrap().holder.is_locked, Some(true));
+    assert!(!dir.path().join("LOCK").exists(), "it was made");
+    let _restore = first.restore;
+    drop(first.journal);
+    assert_eq!(inspect(dir.path()).unwrap().holder.is_locked, Some(false));
+    open(dir.path(), Durability::Sync, 1 << 16)
+        .map(drop)
+        .unwrap();
+}
+
 #[test]
 fn a_lock_file_that_is_a_link_is_refused_and_what_it_leads_to_is_not_touched() {
     let dir = tempfile::tempdir().unwrap();
@@ -388,7 +437,7 @@ fn a_look_shows_who_has_locked_which_bytes() {
         client("nfs/2"),
         client("nfs/gone"),
         ranged(other, (1 << 53, u64::MAX), Some(Sharing::Exclusive)),
-        ranged(mine, (0, 99), Some(Sharing::Shared)),
+        numbered(ranged(mine, (0, 99), Some(Sharing::Shared)), 7, 500, 3),
         ranged(["file", "nfs/gone", ""], (0, 99), Some(Sharing::Shared)),
         ranged(mine, (10, 19), None),
         Record::ClientGone {
@@ -403,9 +452,9 @@ fn a_look_shows_who_has_locked_which_bytes() {
     let text = seen.text();
     for line in [
         "ranges     3",
-        "  \"file\" from 0 to 9 shared, client \"nfs/1\" for \"pid 7\"",
-        "  \"file\" from 20 to 99 shared, client \"nfs/1\" for \"pid 7\"",
-        "  \"file\" from 9007199254740992 to the end exclusive, client \"nfs/2\"",
+        "  \"file\" from 0 to 9 shared, client \"nfs/1\" for \"pid 7\", lock 7 since 2027-01-15T08:00:00.500Z in epoch 3",
+        "  \"file\" from 20 to 99 shared, client \"nfs/1\" for \"pid 7\", lock 11 since 2027-01-15T08:00:00.500Z in epoch 3",
+        "  \"file\" from 9007199254740992 to the end exclusive, client \"nfs/2\", lock 1",
         "  7 ranged \"file\" from 10 to 19 not locked, client \"nfs/1\" for \"pid 7\"",
     ] {
         assert!(
@@ -415,9 +464,9 @@ fn a_look_shows_who_has_locked_which_bytes() {
     }
     let json: serde_json::Value = serde_json::from_str(&seen.json()).unwrap();
     let wanted = serde_json::json!([
-        {"resource": "file", "start": 0, "len": 10, "mode": "shared", "client": "nfs/1", "owner": "pid 7"},
-        {"resource": "file", "start": 20, "len": 80, "mode": "shared", "client": "nfs/1", "owner": "pid 7"},
-        {"resource": "file", "start": 1u64 << 53, "len": 0, "mode": "exclusive", "client": "nfs/2", "owner": ""},
+        {"resource": "file", "start": 0, "len": 10, "mode": "shared", "client": "nfs/1", "owner": "pid 7", "id": 7, "acquired_ms": CLOCKS.wall_ms + 500, "epoch": 3},
+        {"resource": "file", "start": 20, "len": 80, "mode": "shared", "client": "nfs/1", "owner": "pid 7", "id": 11, "acquired_ms": CLOCKS.wall_ms + 500, "epoch": 3},
+        {"resource": "file", "start": 1u64 << 53, "len": 0, "mode": "exclusive", "client": "nfs/2", "owner": "", "id": 1, "acquired_ms": 0, "epoch": 0},
     ]);
     assert_eq!(json["ranges"], wanted);
     assert_eq!(json["follows_loss"], false);

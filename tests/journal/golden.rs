@@ -12,7 +12,8 @@ use latchd::engine::types::{End, Mode, Record, Sharing};
 use latchd::store::{Disk, Durability, Ending, FaultDisk, format};
 
 use crate::history::{
-    CLOCKS, Life, State, client, ended, granted, granted_as, granted_to, key, owned, ranged, stored,
+    CLOCKS, Life, State, client, ended, granted, granted_as, granted_to, key, numbered, owned,
+    ranged, stored,
 };
 
 const SEGMENT_BYTES: u64 = 1024;
@@ -126,6 +127,11 @@ fn records(version: u32) -> Vec<Record> {
             owned("slots", 3, "nfs/1"),
             ended("slots", 3),
         ]);
+    }
+    if version >= 5 {
+        for (place, record) in (0..).zip(&mut records) {
+            *record = numbered(record.clone(), 1_000 + 2 * place, place, 1 + place % 2);
+        }
     }
     records
 }

@@ -3,7 +3,9 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use latchd::base::{Fence, Millis, Nanos, Token};
-use latchd::engine::types::{ByteRange, End, Mode, Record, Secret, SecretHash, Sharing};
+use latchd::engine::types::{
+    ByteRange, End, Mode, RangeGrant, Record, Secret, SecretHash, Sharing,
+};
 use latchd::key::Key;
 use latchd::store::{
     Batch, Beginning, Begun, Clocks, Disk, Durability, FaultDisk, Found, Job, OpenError, Restore,
@@ -92,7 +94,17 @@ pub(crate) fn ranged(
         owner: key(owner),
         range: ByteRange::between(start, last).unwrap(),
         mode,
+        grant: RangeGrant::default(),
     }
+}
+
+/// The same with this number, made so long after the beginning of the clocks.
+pub(crate) fn numbered(mut record: Record, id: u64, after_ms: u64, epoch: u64) -> Record {
+    if let Record::Ranged { grant, .. } = &mut record {
+        let since = (CLOCKS.wall_ms + after_ms) * 1_000_000;
+        *grant = RangeGrant { id, since, epoch };
+    }
+    record
 }
 
 pub(crate) fn client(id: &str) -> Record {
@@ -206,6 +218,7 @@ impl State {
                 owner,
                 range,
                 mode,
+                ..
             } => {
                 let owner = [resource, client, owner].map(|it| it.as_bytes().to_vec());
                 let new = (u128::from(range.start()), u128::from(range.last()) + 1);
@@ -335,6 +348,7 @@ impl Maker {
                 owner: key(owner),
                 range: ByteRange::between(one.min(other), one.max(other)).unwrap(),
                 mode,
+                grant: RangeGrant::default(),
             };
             let record = locked(mode);
             let ranges = self.state.ranges.iter();

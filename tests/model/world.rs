@@ -289,6 +289,7 @@ impl World {
             return Ok(());
         }
         let attach = Attach {
+            adapter: None,
             id: IDS[id],
             ttl: Millis::ZERO,
             secret: Secret(b"s"),

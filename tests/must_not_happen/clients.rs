@@ -19,7 +19,7 @@ pub(crate) const TABLE: &[Row] = &[
     ]),
     (142, "somebody says another's name and frees or takes what it holds", &[
         Script("clients.txt", "Who does not know the secret gets nothing, and disturbs nobody."),
-        Script("clients.txt", "Whoever guesses faster than it may is told later, and what it asks meanwhile waits."),
+        Script("clients.txt", "Each wrong secret is told after 100 ms, and what the connection asks meanwhile waits."),
         Test("only_the_secret_itself_is_known_again"),
         Test("the_secret_is_compared_in_constant_time"),
         Test("an_owner_of_the_same_name_is_somebody_else"),

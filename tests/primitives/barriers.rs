@@ -103,11 +103,12 @@ impl Model {
     }
 }
 
-fn run(keys_max: u32, ops: Vec<Op>) {
+fn run(keys_max: u32, shared: bool, ops: Vec<Op>) {
     let mut world = World::new(Rules {
         keys_max,
         ..Rules::default()
-    });
+    })
+    .sharing_clients(shared);
     let mut model = Model {
         keys_max: keys_max as usize,
         ..Model::default()
@@ -162,8 +163,9 @@ proptest! {
     #[test]
     fn barriers_are_all_or_nothing(
         keys_max in 0..3u32,
+        shared in any::<bool>(),
         ops in prop::collection::vec(op(), 1..80),
     ) {
-        run(keys_max, ops);
+        run(keys_max, shared, ops);
     }
 }

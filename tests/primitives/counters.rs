@@ -97,12 +97,12 @@ impl Model {
     }
 }
 
-fn run(keys_max: u32, ops: Vec<Op>) {
+fn run(keys_max: u32, shared: bool, ops: Vec<Op>) {
     let rules = Rules {
         keys_max,
         ..Rules::default()
     };
-    let mut world = World::new(rules.clone());
+    let mut world = World::new(rules.clone()).sharing_clients(shared);
     let mut model = Model {
         rules,
         counters: BTreeMap::new(),
@@ -187,8 +187,9 @@ proptest! {
     #[test]
     fn counters_are_checked_numbers(
         keys_max in prop_oneof![Just(0), 1..5u32],
+        shared in any::<bool>(),
         ops in prop::collection::vec(op(), 1..80),
     ) {
-        run(keys_max, ops);
+        run(keys_max, shared, ops);
     }
 }

@@ -91,9 +91,12 @@ fn served() -> [(Request<'static>, Reply); 9] {
     ]
 }
 
-fn run(before: Vec<(usize, Request<'static>)>, after: Vec<(usize, Request<'static>)>) {
-    let mut world = World::new(Rules::default());
+type Asked = Vec<(usize, Request<'static>)>;
+
+fn run(shared: bool, before: Asked, after: Asked) {
+    let mut world = World::new(Rules::default()).sharing_clients(shared);
     let mut tokens: Vec<(&[u8], Token)> = Vec::new();
+    (0..CLIENTS).for_each(|who| world.attach(who));
     for (who, request) in before {
         if world.is_parked(who) {
             continue;
@@ -150,10 +153,11 @@ proptest! {
 
     #[test]
     fn shutdown_refuses_clients_that_wait(
+        shared in any::<bool>(),
         before in prop::collection::vec((client(), request()), 1..40),
         after in prop::collection::vec((client(), refused()), 1..10),
     ) {
-        run(before, after);
+        run(shared, before, after);
     }
 }
 

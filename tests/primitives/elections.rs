@@ -56,6 +56,8 @@ fn op() -> impl Strategy<Value = Op> {
 
 struct Model {
     locks: BTreeMap<&'static str, Lock>,
+    /// The client of each connection that has one.
+    clients: [Option<usize>; CLIENTS],
     overrun: [bool; CLIENTS],
     /// Reported as too slow, which is done once.
     reported: [bool; CLIENTS],
@@ -87,13 +89,14 @@ impl Model {
         expected: &mut Expected,
         act: impl FnOnce(&mut Lock, &mut Turn<'_>),
     ) {
-        let (overrun, lock) = (&self.overrun, self.locks.get_mut(key).unwrap());
+        let lock = self.locks.get_mut(key).unwrap();
         act(
             lock,
             &mut Turn {
                 now,
                 key,
-                overrun,
+                clients: &self.clients,
+                overrun: &self.overrun,
                 expected,
             },
         );
@@ -141,8 +144,8 @@ impl Model {
     }
 }
 
-fn run(ops: Vec<Op>) {
-    let mut world = World::new(Rules::default());
+fn run(shared: bool, ops: Vec<Op>) {
+    let mut world = World::new(Rules::default()).sharing_clients(shared);
     let limits = KEYS.map(|key| (key, if key == "s" { 2 } else { 1 }));
     let locks = limits.map(|(key, limit)| {
         (
@@ -155,6 +158,7 @@ fn run(ops: Vec<Op>) {
     });
     let mut model = Model {
         locks: BTreeMap::from(locks),
+        clients: [None; CLIENTS],
         overrun: [false; CLIENTS],
         reported: [false; CLIENTS],
         tokens: Vec::new(),
@@ -162,18 +166,23 @@ fn run(ops: Vec<Op>) {
     };
     for op in ops {
         let (now, mut expected) = (world.now, Expected::default());
-        let parked = |who: usize| world.is_parked(who);
-        let (asker, heard) = match op {
+        let asker = match op {
             Op::Acquire(who, ..)
             | Op::Release(who, _)
             | Op::Resign(who, _)
             | Op::Renew(who, ..)
             | Op::Observe(who, _)
-            | Op::Unobserve(who, _)
-                if parked(who) =>
-            {
-                continue;
-            }
+            | Op::Unobserve(who, _) => Some(who),
+            _ => None,
+        };
+        if asker.is_some_and(|who| world.is_parked(who)) {
+            continue;
+        }
+        if let Some(who) = asker {
+            world.attach(who);
+        }
+        model.clients = world.clients();
+        let (asker, heard) = match op {
             Op::Release(..) | Op::Resign(..) | Op::Renew(..) if model.tokens.is_empty() => continue,
             Op::Acquire(who, name, lead, wait, lease) => {
                 let limit = model.locks[name].limit as u32;
@@ -298,8 +307,11 @@ proptest! {
     #![proptest_config(config())]
 
     #[test]
-    fn observers_hear_who_leads(ops in prop::collection::vec(op(), 1..100)) {
-        run(ops);
+    fn observers_hear_who_leads(
+        shared in any::<bool>(),
+        ops in prop::collection::vec(op(), 1..100),
+    ) {
+        run(shared, ops);
     }
 }
 

@@ -273,8 +273,8 @@ impl Model {
     }
 }
 
-fn run(rules: Rules, ops: Vec<Op>) {
-    let mut world = World::new(rules.clone());
+fn run(rules: Rules, shared: bool, ops: Vec<Op>) {
+    let mut world = World::new(rules.clone()).sharing_clients(shared);
     let mut model = Model {
         rules,
         lists: BTreeMap::new(),
@@ -408,10 +408,11 @@ proptest! {
     fn lists_are_deques_with_a_line_of_poppers(
         keys_max in prop_oneof![Just(0), 1..3u32],
         list_length_max in prop_oneof![Just(0), 1..4u32],
+        shared in any::<bool>(),
         ops in prop::collection::vec(op(), 1..80),
     ) {
         let rules = Rules { keys_max, list_length_max, ..Rules::default() };
-        run(rules, ops);
+        run(rules, shared, ops);
     }
 }
 

@@ -3,7 +3,8 @@
 //! The models are written from the protocol's text, not from the engine: lists are a `VecDeque`,
 //! values a `BTreeMap` with a clock, recipients a walk over all subscriptions. What the engine says
 //! is compared client by client after every call, since nobody can tell the order between two
-//! connections. More cases with `PROPTEST_CASES`.
+//! connections. In half of the histories pairs of connections are attached to one client, which
+//! changes who owns a grant and nothing else. More cases with `PROPTEST_CASES`.
 
 #![allow(clippy::unwrap_used, missing_docs)]
 
@@ -17,7 +18,9 @@ mod values;
 mod watches;
 
 use latchd::base::{ConnId, Millis, Nanos};
-use latchd::engine::types::{Effect, Effects, Input, Mode, Popped, Push, Reply, Request};
+use latchd::engine::types::{
+    Attach, Effect, Effects, Input, Mode, Popped, Push, Reply, Request, Secret,
+};
 use latchd::engine::view::Counts;
 use latchd::engine::{Engine, Origin, Rules};
 use proptest::prelude::*;
@@ -54,6 +57,8 @@ pub(crate) struct World {
     ids: [ConnId; CLIENTS],
     serial: u32,
     parked: [bool; CLIENTS],
+    /// Which connections are attached to the client of their pair; `None` if none ever is.
+    attached: Option<[bool; CLIENTS]>,
     /// The request that was made last is to be made again.
     is_put_off: bool,
 }
@@ -74,7 +79,37 @@ impl World {
             }),
             serial: CLIENTS as u32,
             parked: [false; CLIENTS],
+            attached: None,
             is_put_off: false,
+        }
+    }
+
+    /// Each connection attaches before it asks for the first time: 0 and 1 to one client, 2 and 3
+    /// to another, 4 to a third.
+    pub(crate) fn sharing_clients(mut self, shared: bool) -> Self {
+        self.attached = shared.then_some([false; CLIENTS]);
+        self
+    }
+
+    /// The client of each connection; `None` if it has not attached yet.
+    pub(crate) fn clients(&self) -> [Option<usize>; CLIENTS] {
+        std::array::from_fn(|who| match self.attached {
+            Some(attached) => attached[who].then_some(who / 2),
+            None => Some(who),
+        })
+    }
+
+    /// Attaches the connection, if it is to share a client and has not yet.
+    pub(crate) fn attach(&mut self, who: usize) {
+        let id = self.ids[who];
+        if let Some(attached) = &mut self.attached
+            && !std::mem::replace(&mut attached[who], true)
+        {
+            let heard = self.put(who, Input::Attach(id, client_of(who)));
+            assert!(matches!(
+                heard[..],
+                [(_, Said::Reply(Reply::Attached { .. }))]
+            ));
         }
     }
 
@@ -84,16 +119,22 @@ impl World {
     }
 
     pub(crate) fn ask(&mut self, who: usize, request: Request<'_>) -> Heard {
+        self.attach(who);
+        self.put(who, Input::Request(self.ids[who], request))
+    }
+
+    fn put(&mut self, who: usize, input: Input<'_>) -> Heard {
         assert!(!self.parked[who], "one question at a time");
         self.parked[who] = true;
-        let (now, id) = (self.now, self.ids[who]);
-        let heard = self.call(|engine, out| engine.apply(now, Input::Request(id, request), out));
+        let now = self.now;
+        let again = input.clone();
+        let heard = self.call(|engine, out| engine.apply(now, input, out));
         if !std::mem::take(&mut self.is_put_off) {
             return heard;
         }
         // What is over is ended first, as the server does at the end of a turn.
         assert_eq!((heard, self.expire()), (Heard::new(), Heard::new()));
-        let heard = self.call(|engine, out| engine.apply(now, Input::Request(id, request), out));
+        let heard = self.call(|engine, out| engine.apply(now, again, out));
         assert!(!self.is_put_off, "for ever, though nothing is large here");
         heard
     }
@@ -107,6 +148,9 @@ impl World {
     pub(crate) fn leave(&mut self, who: usize) -> Heard {
         let (now, id) = (self.now, self.ids[who]);
         self.parked[who] = false;
+        if let Some(attached) = &mut self.attached {
+            attached[who] = false;
+        }
         self.serial += 1;
         self.ids[who].serial = self.serial;
         self.call(|engine, out| engine.apply(now, Input::Disconnected(id), out))
@@ -216,6 +260,15 @@ impl World {
         let who = id.slot as usize;
         assert_eq!(self.ids[who], id, "somebody who left is told something");
         who
+    }
+}
+
+fn client_of(who: usize) -> Attach<'static> {
+    Attach {
+        adapter: None,
+        id: ["gw/0", "gw/1", "gw/2"][who / 2],
+        ttl: Millis::ZERO,
+        secret: Secret(b"secret"),
     }
 }
 

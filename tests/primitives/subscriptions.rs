@@ -252,11 +252,12 @@ fn ask(world: &mut World, who: usize, request: Request<'_>, expected: Reply) {
     );
 }
 
-fn run(subscriptions_max: u32, ops: Vec<Op>) {
+fn run(subscriptions_max: u32, shared: bool, ops: Vec<Op>) {
     let mut world = World::new(Rules {
         subscriptions_max,
         ..Rules::default()
-    });
+    })
+    .sharing_clients(shared);
     let mut model = Model {
         subscriptions_max: subscriptions_max as usize,
         ..Model::default()
@@ -373,9 +374,10 @@ proptest! {
     #[test]
     fn signals_reach_clients_that_listen(
         subscriptions_max in prop_oneof![Just(0), 1..5u32],
+        shared in any::<bool>(),
         ops in prop::collection::vec(op(), 1..120),
     ) {
-        run(subscriptions_max, ops);
+        run(subscriptions_max, shared, ops);
     }
 }
 

@@ -135,12 +135,12 @@ fn request(op: &Op) -> (usize, Request<'_>) {
     }
 }
 
-fn run(keys_max: u32, ops: Vec<Op>) {
+fn run(keys_max: u32, shared: bool, ops: Vec<Op>) {
     let rules = Rules {
         keys_max,
         ..Rules::default()
     };
-    let mut world = World::new(rules);
+    let mut world = World::new(rules).sharing_clients(shared);
     let mut model = Model {
         keys_max: keys_max as usize,
         values: BTreeMap::new(),
@@ -196,8 +196,9 @@ proptest! {
     #[test]
     fn values_are_a_map_with_a_clock(
         keys_max in prop_oneof![Just(0), 1..3u32],
+        shared in any::<bool>(),
         ops in prop::collection::vec(op(), 1..80),
     ) {
-        run(keys_max, ops);
+        run(keys_max, shared, ops);
     }
 }

@@ -273,11 +273,12 @@ fn holds(world: &World) -> Vec<(&'static str, u64)> {
         .collect()
 }
 
-fn run(auto_release: bool, ops: Vec<Op>) {
+fn run(auto_release: bool, shared: bool, ops: Vec<Op>) {
     let mut world = World::new(Rules {
         auto_release,
         ..Rules::default()
-    });
+    })
+    .sharing_clients(shared);
     let mut model = Model {
         watches: BTreeSet::new(),
         asked: [None; CLIENTS],
@@ -362,8 +363,9 @@ proptest! {
     #[test]
     fn watchers_hear_what_happened(
         auto_release in prop::bool::weighted(0.8),
+        shared in any::<bool>(),
         ops in prop::collection::vec(op(), 1..120),
     ) {
-        run(auto_release, ops);
+        run(auto_release, shared, ops);
     }
 }

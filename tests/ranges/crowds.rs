@@ -281,6 +281,7 @@ fn a_client_with_very_many_ranges_and_waits_departs_a_part_at_a_time() {
     const OWNERS: u32 = 2_000;
     let mut table = Table::crowded();
     let attach = Attach {
+        adapter: None,
         id: "gw/1",
         ttl: Millis(1_000),
         secret: Secret(b"s3cret"),
@@ -309,6 +310,58 @@ fn a_client_with_very_many_ranges_and_waits_departs_a_part_at_a_time() {
     assert!(turns > 1, "all in one turn");
     table.assert_nothing_took_long();
     table.engine.check();
+}
+
+/// Of all resources that a client has something of, none is granted before the last of its range locks has
+/// ended, and the break ends nothing that was granted after it began.
+#[test]
+fn a_break_of_a_client_with_very_many_ranges_ends_all_of_them_before_anything_is_granted() {
+    const FILES: u32 = 1_000;
+    let [holder, reader, late, operator] = [0, 1, 2, 3];
+    let mut table = Table::crowded();
+    let name = |file: u32| format!("f{file}");
+    for file in 0..FILES {
+        for piece in 0..3 {
+            let span = bytes(10 + 20 * piece, 10);
+            table.lock(holder, name(file).as_bytes(), Sharing::Shared, span);
+        }
+    }
+    table.lock(reader, b"f7", Sharing::Shared, bytes(10, 10));
+    let wait = table.lock(late, b"f0", Sharing::Exclusive, bytes(0, 20));
+    assert_eq!(wait, []);
+    let client = format!("#{}", id(holder).serial);
+    let mut said = table.apply(Input::BreakRangesOf(id(operator), client.as_bytes()));
+    let mut slices = 0;
+    said.retain(|it| !matches!(it, Effect::Note(_)));
+    assert_eq!(said, [], "all at once");
+    while table.has_more() {
+        slices += 1;
+        for resource in [&b"f0"[..], b"f999", b"other"] {
+            let (mode, span, wait) = (Sharing::Exclusive, bytes(0, 0), Millis::ZERO);
+            let ask = RangeAsk::Lock { mode, span, wait };
+            let told = table.ask(holder, resource, b"", ask);
+            assert_eq!(told, [Effect::NotYet(id(holder))]);
+        }
+        said.extend(table.apply(Input::Time(0)));
+        said.retain(|it| !matches!(it, Effect::Note(_)));
+        table.engine.check();
+        if !said.is_empty() {
+            break;
+        }
+    }
+    assert!(slices > 10, "all in {slices} slices");
+    let expected = [
+        Effect::Reply(id(operator), Reply::Number(3 * i64::from(FILES))),
+        Effect::Reply(id(late), Reply::Done),
+    ];
+    said.extend(table.rest(TURN).0);
+    assert_eq!(said, expected);
+    let counts = table.engine.view(table.now).range_counts();
+    assert_eq!((counts.locks, counts.waiting), (2, 0));
+    table.assert_nothing_took_long();
+    table.unlock(reader, b"f7");
+    table.unlock(late, b"f0");
+    table.assert_nothing_is_left();
 }
 
 /// A break takes several turns. Until the last of its range locks has ended nothing of the resource is granted,

@@ -439,6 +439,23 @@ impl Model {
         self.drain(resource);
     }
 
+    /// All range locks of one who holds end, and then those are served who waited for any of them.
+    pub fn break_ranges_of(&mut self, conn: u32, who: Who) {
+        let mut ended = 0;
+        for resource in 0..RESOURCES {
+            let all = self.segments(resource).into_iter().map(|it| it.0);
+            let all: Vec<_> = all.filter(|it| it.who == who).collect();
+            for it in &all {
+                self.clear(it.who, it.name, resource, (it.start, it.last));
+            }
+            ended += all.len() as i64;
+        }
+        self.say(conn, Word::Number(ended));
+        for resource in 0..RESOURCES {
+            self.drain(resource);
+        }
+    }
+
     /// Time has passed: what is over ends, in the order in which it was.
     pub fn expire(&mut self) {
         loop {

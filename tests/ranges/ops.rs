@@ -93,6 +93,11 @@ pub enum Op {
         resource: usize,
         bytes: Bytes,
     },
+    /// Of a client, or of what one of the connections has of its own.
+    BreakOf {
+        client: Option<usize>,
+        nth: usize,
+    },
     /// So many tenths of a second.
     Pass(u32),
 }
@@ -154,6 +159,11 @@ fn attach() -> impl Strategy<Value = Op> {
     })
 }
 
+fn break_of() -> impl Strategy<Value = Op> {
+    let client = prop_oneof![Just(None), (0..CLIENTS).prop_map(Some)];
+    (client, 0..CONNS).prop_map(|(client, nth)| Op::BreakOf { client, nth })
+}
+
 /// Two resources; most connections are for themselves.
 pub fn plain(len: usize) -> impl Strategy<Value = Script> {
     let op = prop_oneof![
@@ -165,6 +175,7 @@ pub fn plain(len: usize) -> impl Strategy<Value = Script> {
         2 => attach(),
         1 => (0..CONNS, 0..CLIENTS).prop_map(|(conn, client)| Op::Detach { conn, client }),
         1 => (0..2_usize, bytes()).prop_map(|(resource, bytes)| Op::Break { resource, bytes }),
+        1 => break_of(),
         2 => (1..15_u32).prop_map(Op::Pass),
     ];
     vec(op, 1..len).prop_map(Script)
@@ -179,6 +190,7 @@ pub fn tangle(len: usize) -> impl Strategy<Value = Script> {
         2 => (0..KEYS, 0..4_usize).prop_map(|(key, nth)| Op::Release { key, nth }),
         1 => (0..9_usize, any::<bool>()).prop_map(|(nth, unlocks)| Op::Cancel { nth, unlocks }),
         1 => (0..CONNS).prop_map(|conn| Op::Leave { conn }),
+        1 => break_of(),
         3 => attach(),
         1 => (1..4_u32).prop_map(Op::Pass),
     ];

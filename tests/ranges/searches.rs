@@ -76,6 +76,7 @@ fn a_place_that_is_passed_on_takes_its_search_along() {
     let mut table = table();
     for conn in [0, 1] {
         let attach = Attach {
+            adapter: None,
             id: "gw/1",
             ttl: Millis(1_000),
             secret: Secret(b"s3cret"),
@@ -102,6 +103,7 @@ fn whoever_is_kept_waiting_by_a_client_that_waits_elsewhere_is_looked_at_later()
     });
     for conn in [0, 1] {
         let attach = Attach {
+            adapter: None,
             id: "gw/1",
             ttl: Millis(1_000),
             secret: Secret(b"s3cret"),

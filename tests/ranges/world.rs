@@ -126,6 +126,18 @@ impl World {
                     model.break_ranges(id.serial, resource, bytes);
                 })
             }
+            Op::BreakOf { client, nth } => {
+                let Some(id) = self.who_may_ask(0) else {
+                    return Ok(());
+                };
+                let conn = self.conns[nth % self.conns.len()].serial;
+                let (who, name) = match client {
+                    Some(client) => (Who::Client(client), CLIENT[client].to_owned()),
+                    None => (Who::Conn(conn), format!("#{conn}")),
+                };
+                let input = Input::BreakRangesOf(id, name.as_bytes());
+                self.step(input, |model| model.break_ranges_of(id.serial, who))
+            }
             Op::Pass(times) => {
                 for _ in 0..times {
                     self.pass(A_LITTLE, true)?;
@@ -269,6 +281,7 @@ impl World {
             return Ok(());
         };
         let attach = Attach {
+            adapter: None,
             id: CLIENT[client],
             ttl,
             secret: SECRET,

@@ -31,10 +31,10 @@ use std::fs;
 use std::path::Path;
 
 use latchd::base::{ConnId, Millis, Nanos, Token};
-use latchd::engine::Rules;
 use latchd::engine::types::{
     ATTACHED_SERIAL, Effect, Effects, End, Input, Mode, Popped, Record, Reply,
 };
+use latchd::engine::{ClientLimit, Rules};
 use latchd::wire::answer::{Answer, WireFence};
 use latchd::wire::client::frame;
 use latchd::wire::codec::{Decoded, LineCodec};
@@ -145,6 +145,13 @@ impl Talk {
             }
             Some(("!", "no auto-release")) => self.begin(Rules {
                 auto_release: false,
+                ..rules()
+            }),
+            Some(("!", "two clients of nfs")) => self.begin(Rules {
+                clients_max: vec![ClientLimit {
+                    adapter: "nfs".into(),
+                    clients: 2,
+                }],
                 ..rules()
             }),
             Some(("!", "deadlock detection")) => self.begin(Rules {
@@ -398,6 +405,7 @@ fn spell(record: &Record) -> String {
             owner,
             range,
             mode,
+            ..
         } => {
             let [resource, client, owner] =
                 [resource, client, owner].map(|name| text(name.as_bytes()));

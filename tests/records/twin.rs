@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 
 use latchd::base::{ConnId, Fence, Millis, Nanos, Token};
 use latchd::engine::types::{
-    Attach, Effect, Effects, End, Input, Mode, Popped, Push, Record, Refusal, Reply, Request,
+    Attach, By, Effect, Effects, End, Input, Mode, Popped, Push, Record, Refusal, Reply, Request,
     Secret,
 };
 use latchd::engine::{Engine, Rules};
@@ -27,6 +27,11 @@ const KEYS: [&[u8]; 3] = [b"a", b"b", b"a name of more than 22 bytes"];
 /// Clients that connections attach to.
 const ATTACHED: [&str; 2] = ["gw/1", "gw/2"];
 
+/// Owners that are known by a name, and the ids of their requests: whichever connection repeats an
+/// id asks for the same grant.
+const OWNERS: [&str; 2] = ["host:1", "host:2"];
+const REQUESTS: [&[u8]; 3] = [b"", b"first", b"second"];
+
 /// Who looks at both engines; nobody else has its slot.
 const OBSERVER: ConnId = ConnId {
     slot: CLIENTS as u32,
@@ -39,6 +44,12 @@ enum Step {
         who: usize,
         key: usize,
         verb: Verb,
+        by: Option<(usize, usize)>,
+    },
+    /// Whether grants of this connection outlive it from now on.
+    Keep {
+        who: usize,
+        keeps: bool,
     },
     /// Time passes, and perhaps nobody notices yet.
     Pass {
@@ -130,10 +141,16 @@ fn verb() -> impl Strategy<Value = Verb> {
     ]
 }
 
+/// The owner that asks, and the id of its request, if it is not the connection.
+fn by() -> impl Strategy<Value = Option<(usize, usize)>> {
+    prop::option::weighted(0.3, (0..OWNERS.len(), 0..REQUESTS.len()))
+}
+
 fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
-        30 => (0..CLIENTS, 0..KEYS.len(), verb())
-            .prop_map(|(who, key, verb)| Step::Ask { who, key, verb }),
+        30 => (0..CLIENTS, 0..KEYS.len(), verb(), by())
+            .prop_map(|(who, key, verb, by)| Step::Ask { who, key, verb, by }),
+        1 => (0..CLIENTS, any::<bool>()).prop_map(|(who, keeps)| Step::Keep { who, keeps }),
         6 => (0..15_u64, any::<bool>()).prop_map(|(ms, asleep)| Step::Pass { ms, asleep }),
         3 => (0..CLIENTS, 0..ATTACHED.len(), prop_oneof![Just(0_u64), 1..40_u64])
             .prop_map(|(who, client, ttl)| Step::Attach { who, client, ttl }),
@@ -209,7 +226,8 @@ impl World {
 
     fn run(&mut self, step: Step) {
         match step {
-            Step::Ask { who, key, verb } => self.ask(who, key, verb),
+            Step::Ask { who, key, verb, by } => self.ask(who, key, verb, by),
+            Step::Keep { who, keeps } => self.apply(Input::Keep(self.clients[who].id, keeps)),
             Step::Pass { ms, asleep } => {
                 self.table.now = self.table.now.after(Millis(ms));
                 if !asleep {
@@ -218,6 +236,7 @@ impl World {
             }
             Step::Attach { who, client, ttl } => {
                 let attach = Attach {
+                    adapter: None,
                     id: ATTACHED[client],
                     ttl: Millis(ttl),
                     secret: Secret(b"secret"),
@@ -251,7 +270,7 @@ impl World {
         self.compare();
     }
 
-    fn ask(&mut self, who: usize, key: usize, verb: Verb) {
+    fn ask(&mut self, who: usize, key: usize, verb: Verb, by: Option<(usize, usize)>) {
         if self.clients[who].parked.is_some() {
             return;
         }
@@ -337,12 +356,27 @@ impl World {
             },
         };
         self.clients[who].parked = Some(key);
-        self.apply(Input::Request(self.clients[who].id, request));
+        let id = self.clients[who].id;
+        let by = by.filter(|_| {
+            use Request::{Acquire, Release, Renew};
+            matches!(request, Acquire { .. } | Release { .. } | Renew { .. })
+        });
+        self.apply(match by {
+            Some((owner, request_id)) => {
+                let (owner, request_id) = (OWNERS[owner], REQUESTS[request_id]);
+                let by = By {
+                    owner,
+                    request: request_id,
+                };
+                Input::RequestBy(id, by, request)
+            }
+            None => Input::Request(id, request),
+        });
     }
 
     fn apply(&mut self, input: Input<'_>) {
         let (made, numbered) = (self.table.records.len(), self.table.engine.record_count());
-        let is_request = matches!(input, Input::Request(..));
+        let is_request = matches!(input, Input::Request(..) | Input::RequestBy(..));
         let is_attach = matches!(input, Input::Attach(..));
         let effects = self.table.apply(input);
         let before = self.marks.clone();
@@ -566,7 +600,12 @@ fn state(engine: &mut Engine, now: Nanos) -> Vec<String> {
 #[test]
 fn whoever_waits_behind_one_that_was_cut_off_is_not_granted_and_not_missed() {
     let mut world = World::new(false);
-    let ask = |who, verb| Step::Ask { who, key: 2, verb };
+    let ask = |who, verb| Step::Ask {
+        who,
+        key: 2,
+        verb,
+        by: None,
+    };
     for step in [
         ask(0, Verb::Acquire(Mode::Read, 0, 1)),
         ask(0, Verb::Enqueue(Mode::Write, 1)),

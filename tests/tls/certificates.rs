@@ -1,6 +1,7 @@
 //! Certificates: an authority, and what it has signed, in files as an operator has them.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 
 use rcgen::{
@@ -107,6 +108,7 @@ impl Folder {
 
     pub(crate) fn write(&self, name: &str, text: &str) {
         fs::write(self.path(name), text).unwrap();
+        fs::set_permissions(self.path(name), fs::Permissions::from_mode(0o600)).unwrap();
     }
 
     /// The daemon's own pair.

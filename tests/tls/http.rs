@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use crate::certificates::Folder;
+use crate::certificates::{Folder, GOOD};
 use crate::client::{End, TlsClient, Wants, config};
 use crate::vocabulary::Daemon;
 
@@ -95,4 +95,36 @@ fn the_figures_tell_of_handshakes() {
     client.until("latchd_tls_handshakes_active 0\n");
     client.until("latchd_tls_handshakes_total{result=\"done\"} 1\n");
     client.until("latchd_tls_handshakes_total{result=\"failed\"} 1\n");
+}
+
+#[test]
+fn a_repeated_request_is_answered_to_the_certificate_that_asked_first() {
+    let folder = Folder::new();
+    folder.write("clients.pem", &folder.authority.pem());
+    let authority = folder.text("clients.pem");
+    let daemon = folder.daemon(&["--http-port", "0", "--tls-client-ca", &authority]);
+    let [one, other] = ["one", "one"].map(|name| folder.authority.client(name, GOOD));
+    let acquire = |pair| {
+        let wants = Wants {
+            pair: Some(pair),
+            ..Wants::default()
+        };
+        let config = config(&folder.authority.pem(), &wants);
+        let mut client = TlsClient::connect(https_address(&daemon), &config);
+        let body = r#"{"owner_id":"me","ttl_ms":60000}"#;
+        client.raw(format!(
+            "POST /v1/locks/job/acquire HTTP/1.1\r\nHost: localhost\r\nX-Request-ID: once\r\n\
+             Content-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
+            body.len()
+        ));
+        let head = client.until("\r\n\r\n");
+        let answer = client.until("}");
+        assert!(head.starts_with("HTTP/1.1 "), "{head}");
+        let lease = answer.split_once("\"lease_id\":\"");
+        lease.map(|(_, it)| it.split('"').next().unwrap_or_default().to_owned())
+    };
+    let lease = acquire(&one);
+    assert!(lease.is_some());
+    assert_eq!(acquire(&other), None, "a certificate for the same name");
+    assert_eq!(acquire(&one), lease, "over a new connection");
 }

@@ -201,6 +201,55 @@ fn many_lines_about_strangers_become_a_count() {
     assert!(told.count() < 400);
 }
 
+/// A hello whose server name has this many bytes, none of which a host name may have.
+fn hello_with_illegal_server_name(bytes: u16) -> Vec<u8> {
+    fn counted(bytes: &[u8]) -> Vec<u8> {
+        [&(bytes.len() as u16).to_be_bytes(), bytes].concat()
+    }
+    let name = [&[0][..], &counted(&vec![b'\x1b'; bytes.into()])].concat();
+    let server_name = [&[0, 0][..], &counted(&counted(&name))].concat();
+    let random = [7; 32];
+    let no_session = [0];
+    let (ciphers, no_compression) = (counted(&[0x13, 0x01]), [1, 0]);
+    let hello = [
+        &[3, 3][..],
+        &random,
+        &no_session,
+        &ciphers,
+        &no_compression,
+        &counted(&server_name),
+    ]
+    .concat();
+    let handshake = [&[1, 0][..], &counted(&hello)].concat();
+    [&[22, 3, 1][..], &counted(&handshake)].concat()
+}
+
+/// rustls has a logger, too, and would repeat the whole name.
+#[test]
+fn log_stays_short_when_strangers_send_illegal_server_names() {
+    let folder = Folder::new();
+    let mut daemon = folder.daemon(&["--log-format", "json", "--auth-token", "s3cret"]);
+    let hello = hello_with_illegal_server_name(10_000);
+    for _ in 0..100 {
+        let mut client = daemon.connect();
+        client.raw(&hello);
+        client.rest();
+    }
+    let log = daemon.stop();
+    for line in &log {
+        let read: serde_json::Value = serde_json::from_str(line).unwrap();
+        let target = read["target"].as_str().unwrap();
+        assert!(
+            target.starts_with("latchd"),
+            "{target}: {} bytes",
+            line.len()
+        );
+        assert!(line.len() < 1_000, "{line}");
+    }
+    let closings = log.iter().filter(|line| line.contains("closing "));
+    assert!(closings.count() < 80, "they are limited: {log:#?}");
+}
+
 #[test]
 fn a_handshake_that_never_ends_is_ended() {
     let folder = Folder::new();

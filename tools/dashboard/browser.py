@@ -35,13 +35,13 @@ def find():
 
 
 class Browser:
-    def __init__(self):
+    def __init__(self, *more):
         self.profile = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
         to_read, self.to_write = os.pipe()
         self.to_hear, to_tell = os.pipe()
         flags = ["--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--hide-scrollbars", "--no-first-run",
                  "--disable-background-networking", "--disable-component-update", "--disable-sync", "--force-color-profile=srgb",
-                 f"--user-data-dir={self.profile.name}", "--remote-debugging-pipe"]
+                 f"--user-data-dir={self.profile.name}", "--remote-debugging-pipe", *more]
         # The protocol is spoken on descriptors 3 and 4.
         shell = ["bash", "-c", f'exec "$@" 3<&{to_read} 4>&{to_tell}', "browser", find(), *flags]
         self.process = subprocess.Popen(shell, pass_fds=(to_read, to_tell), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)

@@ -14,6 +14,7 @@
 
 mod group;
 pub(crate) mod signals;
+pub(crate) mod task;
 pub(crate) mod terminal;
 pub(crate) mod trampoline;
 pub(crate) mod warden;
@@ -33,8 +34,9 @@ use rustix::process::{
 use self::group::{Group, Members};
 use self::signals::{Signals, rustix_signal};
 use self::terminal::Terminal;
-use self::warden::{LOOK_EVERY, Warden, monotonic, poll_until, timespec};
+use self::warden::{LOOK_EVERY, Warden, poll_until, timespec};
 use super::exit::{Exit, Fail};
+use crate::uptime::uptime;
 
 /// How long after a lock could not be had back that is tried again, unless a signal comes first.
 const TRY_AGAIN_AFTER: Duration = Duration::from_millis(200);
@@ -219,7 +221,7 @@ impl Running {
     fn watch(&mut self, signals: &mut Signals, lock: &mut dyn Lock) -> Ended {
         loop {
             let standing = lock.standing();
-            let wake = self.look(standing, monotonic());
+            let wake = self.look(standing, uptime());
             self.collect(signals, lock);
             let left = match self.end {
                 Some(_) => self.group.members(),
@@ -233,13 +235,13 @@ impl Running {
                 };
             }
             if self.end.is_some() && self.phase == Phase::Running {
-                self.tell_to_end(monotonic().saturating_add(self.kill_after));
+                self.tell_to_end(uptime().saturating_add(self.kill_after));
                 continue;
             }
             // A process whose parent is another one ends without a signal to us.
             let end = self.end.and_then(|_| left.end());
             let must_look = self.end.is_some() && end.is_none();
-            let look_at = must_look.then(|| monotonic().saturating_add(LOOK_EVERY));
+            let look_at = must_look.then(|| uptime().saturating_add(LOOK_EVERY));
             let wake = [wake, look_at].into_iter().flatten().min();
             let mut events = vec![PollFd::new(&*signals, PollFlags::IN)];
             let news = lock.news();
@@ -435,13 +437,13 @@ impl Running {
     /// we are told to end before that is known: whoever may not run on cannot be asked to. The same if somebody else has
     /// ended the command.
     fn have_back(&mut self, signals: &mut Signals, lock: &mut dyn Lock) -> Option<Standing> {
-        let mut began = monotonic();
+        let mut began = uptime();
         loop {
             if let Some(standing) = lock.resume() {
                 return Some(standing);
             }
             // Whatever the warden was promised before we were continued is over then. It may have been killed.
-            let is_over = |lease| monotonic().saturating_sub(began) >= lease;
+            let is_over = |lease| uptime().saturating_sub(began) >= lease;
             if self.has_been_killed() {
                 // By the warden, or by somebody who has nothing to do with the lock.
                 return self.warden.has_killed().then_some(Standing::Lost);
@@ -456,7 +458,7 @@ impl Running {
                     Signal::SIGTSTP => {
                         lock.suspend(); // some of several may be ours again
                         signals.suffer(signal);
-                        began = monotonic();
+                        began = uptime();
                     }
                     Signal::SIGHUP | Signal::SIGINT | Signal::SIGQUIT | Signal::SIGTERM => {
                         return None;

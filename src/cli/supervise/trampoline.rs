@@ -18,9 +18,9 @@ use rustix::process::{Pid, getpid, getppid, set_parent_process_death_signal};
 use super::signals;
 use super::terminal::Terminal;
 use super::warden::{self, Warden};
-use crate::cli::closed;
 use crate::cli::exit::{Exit, Fail};
 use crate::cli::output::quoted;
+use crate::cli::sys::closed;
 
 /// The word that has `latch` be this, and not a command for people.
 pub(crate) const WORD: &str = "__exec";

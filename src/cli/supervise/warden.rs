@@ -26,13 +26,14 @@ use nix::sys::signal::SigSet;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use rustix::io::{FdFlags, fcntl_setfd};
 use rustix::process::Signal;
-use rustix::time::{ClockId, Timespec, clock_gettime};
+use rustix::time::Timespec;
 
 use super::group::{Group, Members};
 use super::trampoline::ourselves;
 use crate::cli::exit::{Exit, Fail};
 use crate::cli::output::quoted;
-use crate::cli::task;
+use crate::cli::sys::spawn;
+use crate::uptime::uptime;
 
 /// The word that has `latch` be this, and not a command for people.
 pub(crate) const WORD: &str = "__warden";
@@ -136,7 +137,7 @@ impl Warden {
 
     /// For how long from now the group may go on if nothing else is said.
     pub(crate) fn until(&self, left: Duration) {
-        let until = monotonic().saturating_add(left);
+        let until = uptime().saturating_add(left);
         self.tell(format!("until {}\n", until.as_nanos()).as_bytes());
     }
 
@@ -164,13 +165,13 @@ impl Warden {
     /// A warden that is gone or stuck is none: then there is nothing to be said. A line is short enough for the
     /// system to take all of it or nothing.
     fn tell(&self, line: &[u8]) {
-        let deadline = monotonic().saturating_add(HEARD_WITHIN);
+        let deadline = uptime().saturating_add(HEARD_WITHIN);
         loop {
             match (&self.pipe).write(line) {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 // It has much to read. It may be a new one, which is not there yet.
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    let left = deadline.saturating_sub(monotonic());
+                    let left = deadline.saturating_sub(uptime());
                     if left.is_zero() {
                         return;
                     }
@@ -255,11 +256,11 @@ fn watch(
     let (mut known, mut unread) = (Known::default(), Vec::new());
     let (mut ending, mut renewals) = (Ending::default(), None);
     loop {
-        if known.until.is_some_and(|until| until <= monotonic()) {
+        if known.until.is_some_and(|until| until <= uptime()) {
             // First: whoever sees them dead is to see why.
             let _ = rustix::io::write(reports, KILLS);
             known.until = None;
-            ending.overdue_since = Some(monotonic());
+            ending.overdue_since = Some(uptime());
         }
         let members = ending.kill(&mut known);
         if ending.is_orphaned && members == Members::Gone {
@@ -279,7 +280,7 @@ fn watch(
             (_, Some(_)) => Some(WAIT_MAX),
             (_, None) => Some(LOOK_EVERY),
         };
-        let look_at = look_at.map(|span| monotonic().saturating_add(span));
+        let look_at = look_at.map(|span| uptime().saturating_add(span));
         let wake = [known.until, renew_at, look_at].into_iter().flatten().min();
         let bell = renewals.as_ref().map(|it| &*it.bell);
         let others = [bell, end.as_ref()].into_iter().flatten();
@@ -350,7 +351,7 @@ impl Ending {
             let since = overdue.unwrap_or_default();
             let what = match &refuses {
                 Some(process) => format!("{process} runs on as another user"),
-                None if monotonic() >= since.saturating_add(WAIT_MAX) => {
+                None if uptime() >= since.saturating_add(WAIT_MAX) => {
                     "a process of the command has not ended though it was killed".to_owned()
                 }
                 None => return, // a process takes a moment to end
@@ -407,14 +408,14 @@ impl Renewals {
         let (mut locks, rung) = (locks.clone(), Arc::clone(&bell));
         let work = move || {
             for (holds, lease) in ordered {
-                let began = monotonic();
+                let began = uptime();
                 if sender.send((began, locks.renew(&holds, lease))).is_err() {
                     return;
                 }
-                task::ring(&rung);
+                super::task::ring(&rung);
             }
         };
-        task::spawn(work)?;
+        spawn(work)?;
         Ok(Self {
             orders,
             results,
@@ -433,8 +434,8 @@ impl Renewals {
         while let Ok((began, left)) = self.results.try_recv() {
             self.is_under_way = false;
             self.next = Some(match left {
-                Some(_) => monotonic().saturating_add(lease / 3),
-                None => monotonic().saturating_add((lease / 3).min(TRY_AGAIN_AFTER)),
+                Some(_) => uptime().saturating_add(lease / 3),
+                None => uptime().saturating_add((lease / 3).min(TRY_AGAIN_AFTER)),
             });
             if renews {
                 // What was promised before is not taken back by what was asked earlier still.
@@ -450,7 +451,7 @@ impl Renewals {
             return None; // the bell rings
         }
         let next = self.next.unwrap_or_else(|| known.first_renewal());
-        if next > monotonic() {
+        if next > uptime() {
             return Some(next);
         }
         self.is_under_way = self.orders.send((known.holds.clone(), lease)).is_ok();
@@ -498,7 +499,7 @@ impl Known {
     fn first_renewal(&self) -> Duration {
         match (self.is_suspended, self.until) {
             (false, Some(until)) => until.saturating_sub(self.lease.unwrap_or_default() / 2),
-            _ => monotonic(),
+            _ => uptime(),
         }
     }
 
@@ -507,17 +508,6 @@ impl Known {
         let keys: Vec<_> = self.holds.iter().map(|hold| quoted(&hold.key)).collect();
         keys.join(", ")
     }
-}
-
-/// The clock that processes have in common, and that goes on while the machine sleeps; a
-/// [`std::time::Instant`] cannot be told to another process, and stands still then.
-#[expect(
-    clippy::disallowed_methods,
-    reason = "another process is told when the lease is over"
-)]
-pub(crate) fn monotonic() -> Duration {
-    let now = clock_gettime(ClockId::Boottime);
-    Duration::new(now.tv_sec.unsigned_abs(), now.tv_nsec.unsigned_abs() as u32)
 }
 
 /// For `poll`: rounded up, so that nothing is looked at before its time.
@@ -530,7 +520,7 @@ pub(crate) fn timespec(duration: Duration) -> Timespec {
 
 /// Waits for an event, but not beyond this time, and not for long: callers look at the clock again.
 pub(super) fn poll_until(events: &mut [PollFd<'_>], at: Option<Duration>) {
-    let left = at.map(|at| at.saturating_sub(monotonic()).min(WAIT_MAX));
+    let left = at.map(|at| at.saturating_sub(uptime()).min(WAIT_MAX));
     let _ = poll(events, left.map(timespec).as_ref());
 }
 
@@ -602,7 +592,7 @@ mod tests {
             released,
             over,
         };
-        task::spawn(move || _ = watch(read.into(), &reports, locks)).expect("a thread");
+        spawn(move || _ = watch(read.into(), &reports, locks)).expect("a thread");
         let patience = Duration::from_secs(30);
         was_asked.recv_timeout(patience).expect("it renews");
         let process = rustix::process::pidfd_open(group, rustix::process::PidfdFlags::empty());
@@ -625,7 +615,7 @@ mod tests {
     fn whatever_the_warden_is_told_it_hears() {
         let (warden, start) = Warden::new().expect("pipes");
         let keys = 2_000;
-        task::spawn(move || {
+        spawn(move || {
             for number in 0..keys {
                 let key = format!("{number:0256}");
                 warden.release(key.as_bytes(), "00000000000000010000000000000001");

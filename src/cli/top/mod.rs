@@ -19,10 +19,13 @@ use self::view::{Sample, View};
 use super::connect::Servers;
 use super::exit::{Exit, Fail};
 use super::supervise::signals::Signals;
-use super::supervise::warden::{monotonic, timespec};
+use super::supervise::task;
+use super::supervise::warden::timespec;
+use super::sys::spawn;
 use super::table::Entry;
-use super::{Context, show, task};
+use super::{Context, show};
 use crate::client::Client;
+use crate::uptime::uptime;
 
 const EVERY: Duration = Duration::from_secs(1);
 /// Of so many keys it is asked for how long they have been waited for: as many as a screen shows.
@@ -67,11 +70,11 @@ fn ask_again_and_again(servers: &Servers, bell: &OwnedFd) -> Result<Receiver<Sam
     let client = servers.client()?;
     let bell = bell.try_clone();
     let bell = bell.map_err(|error| Fail::system("wait", error))?;
-    task::spawn(move || {
+    spawn(move || {
         loop {
             let documents = (0..client.servers().len()).map(|it| show::stats(&client, it));
             let mut sample = Sample {
-                at: monotonic(),
+                at: uptime(),
                 ..Sample::default()
             };
             match documents.collect::<Result<Vec<_>, Fail>>() {
@@ -120,7 +123,45 @@ impl Top<'_> {
         samples: &Receiver<Sample>,
         bell: &OwnedFd,
     ) -> Result<Option<Signal>, Fail> {
+        let (mut is_entered, mut typed) = (false, false);
         loop {
+            while let Some(signal) = signals.next() {
+                match signal {
+                    Signal::SIGWINCH | Signal::SIGCHLD => {}
+                    Signal::SIGCONT => is_entered = false,
+                    Signal::SIGTSTP => {
+                        screen.leave();
+                        signals.suffer(signal);
+                        is_entered = false;
+                    }
+                    signal => return Ok(Some(signal)),
+                }
+            }
+            if !screen.is_ours()? {
+                // As the terminal does with a process in the background that wants to set it.
+                is_entered = false;
+                if !signals.suffer(Signal::SIGTTOU) {
+                    let why = "latch top is in the background, and no shell can continue it";
+                    return Err(Fail::new(Exit::CANNOT_OPEN, why));
+                }
+                continue;
+            }
+            if !is_entered {
+                screen.enter()?;
+                is_entered = true;
+            }
+            if typed {
+                let Some(keys) = screen.keys() else {
+                    return Ok(None);
+                };
+                if keys.into_iter().any(|key| self.typed(key)) {
+                    return Ok(None);
+                }
+            }
+            for sample in samples.try_iter() {
+                self.before = Some(std::mem::replace(&mut self.last, sample))
+                    .filter(|before| !before.documents.is_empty());
+            }
             let view = View {
                 servers: self.servers,
                 last: &self.last,
@@ -136,32 +177,8 @@ impl Top<'_> {
                 PollFd::new(bell, PollFlags::IN),
             ];
             let _ = poll(&mut events, None);
-            let typed = !events[1].revents().is_empty();
+            typed = !events[1].revents().is_empty();
             let _ = rustix::io::read(bell, &mut [0; 8]);
-            for sample in samples.try_iter() {
-                self.before = Some(std::mem::replace(&mut self.last, sample))
-                    .filter(|before| !before.documents.is_empty());
-            }
-            while let Some(signal) = signals.next() {
-                match signal {
-                    Signal::SIGWINCH | Signal::SIGCHLD | Signal::SIGCONT => {}
-                    Signal::SIGTSTP => {
-                        screen.leave();
-                        signals.suffer(signal);
-                        let entered = screen.enter();
-                        entered.map_err(|error| Fail::output(&error))?;
-                    }
-                    signal => return Ok(Some(signal)),
-                }
-            }
-            if typed {
-                let Some(keys) = screen.keys() else {
-                    return Ok(None);
-                };
-                if keys.into_iter().any(|key| self.typed(key)) {
-                    return Ok(None);
-                }
-            }
         }
     }
 

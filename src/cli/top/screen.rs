@@ -1,14 +1,18 @@
 //! A whole terminal to draw on, and the keyboard key by key. It is as it was before on every way out.
 //!
-//! The other screen, a hidden cursor and a keyboard without echo are put back when this is dropped, and by whoever
-//! ends us with a signal that can be heard.
+//! The other screen, a hidden cursor and a keyboard without echo are put back when this is dropped,
+//! and before the process stops or ends by a signal that can be heard. The terminal is set only
+//! while this process is in its foreground. In the background the settings are those of the shell.
 
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
 
+use rustix::io::Errno;
+use rustix::process::getpgrp;
 use rustix::termios::{
-    LocalModes, OptionalActions, SpecialCodeIndex, Termios, tcgetattr, tcgetwinsize, tcsetattr,
+    LocalModes, OptionalActions, SpecialCodeIndex, Termios, tcgetattr, tcgetpgrp, tcgetwinsize,
+    tcsetattr,
 };
 
 use crate::cli::exit::{Exit, Fail};
@@ -16,7 +20,8 @@ use crate::cli::exit::{Exit, Fail};
 /// The terminal, while it is ours to draw on.
 pub(crate) struct Screen {
     tty: File,
-    before: Termios,
+    /// The settings that the shell gave, while the terminal has ours.
+    before: Option<Termios>,
 }
 
 /// What was typed.
@@ -32,38 +37,50 @@ const ENTER: &[u8] = b"\x1b[?1049h\x1b[?25l\x1b[2J";
 const LEAVE: &[u8] = b"\x1b[0m\x1b[?25h\x1b[?1049l";
 
 impl Screen {
+    /// Opens the terminal and leaves it as it is.
     pub(crate) fn open() -> Result<Self, Fail> {
-        let none = |error: &dyn std::fmt::Display| {
-            Fail::new(
-                Exit::CANNOT_OPEN,
-                format!("latch top needs a terminal: {error}. `latch stats` needs none"),
-            )
-        };
         let tty = OpenOptions::new().read(true).write(true).open("/dev/tty");
-        let tty = tty.map_err(|error| none(&error))?;
-        let before = tcgetattr(&tty).map_err(|error| none(&error))?;
-        let mut screen = Self { tty, before };
-        screen.enter().map_err(|error| none(&error))?;
-        Ok(screen)
+        let tty = tty.map_err(|error| no_terminal(&error))?;
+        Ok(Self { tty, before: None })
     }
 
-    /// Begins, or begins again after a stop.
-    pub(crate) fn enter(&mut self) -> std::io::Result<()> {
-        let mut modes = self.before.clone();
+    /// Whether this process is in the foreground, so that it may set the terminal and read keys.
+    pub(crate) fn is_ours(&self) -> Result<bool, Fail> {
+        match tcgetpgrp(&self.tty) {
+            Ok(foreground) => Ok(foreground == getpgrp()),
+            // The foreground group is in another namespace of processes.
+            Err(Errno::OPNOTSUPP) => Ok(true),
+            Err(error) => Err(no_terminal(&error)),
+        }
+    }
+
+    /// Begins, or begins again after a stop. To be called in the foreground only.
+    pub(crate) fn enter(&mut self) -> Result<(), Fail> {
+        let failed = |error: Errno| no_terminal(&error);
+        let now = tcgetattr(&self.tty).map_err(failed)?;
+        let by_key = LocalModes::ICANON | LocalModes::ECHO;
+        let mut modes = now.clone();
+        // After SIGSTOP these may be our own settings, and not those of the shell.
+        if self.before.is_none() || now.local_modes.intersects(by_key) {
+            self.before = Some(now);
+        }
         // Ctrl-C and Ctrl-Z stay what they are.
-        modes
-            .local_modes
-            .remove(LocalModes::ICANON | LocalModes::ECHO);
+        modes.local_modes.remove(by_key);
         modes.special_codes[SpecialCodeIndex::VMIN] = 0;
         modes.special_codes[SpecialCodeIndex::VTIME] = 0;
-        tcsetattr(&self.tty, OptionalActions::Now, &modes)?;
-        self.tty.write_all(ENTER)
+        tcsetattr(&self.tty, OptionalActions::Now, &modes).map_err(failed)?;
+        let written = self.tty.write_all(ENTER);
+        written.map_err(|error| Fail::output(&error))
     }
 
-    /// Puts everything back.
+    /// Puts everything back. In the background the shell has put back the settings itself.
     pub(crate) fn leave(&mut self) {
-        let _ = self.tty.write_all(LEAVE);
-        let _ = tcsetattr(&self.tty, OptionalActions::Drain, &self.before);
+        if let Some(before) = self.before.take() {
+            let _ = self.tty.write_all(LEAVE);
+            if self.is_ours().unwrap_or(false) {
+                let _ = tcsetattr(&self.tty, OptionalActions::Drain, &before);
+            }
+        }
     }
 
     /// Columns and lines.
@@ -100,6 +117,13 @@ impl Screen {
             Err(_) => None,
         }
     }
+}
+
+fn no_terminal(why: &dyn std::fmt::Display) -> Fail {
+    Fail::new(
+        Exit::CANNOT_OPEN,
+        format!("latch top needs a terminal: {why}. `latch stats` needs none"),
+    )
 }
 
 /// Keys as terminals send them. Those with several bytes (arrows) mean nothing here.

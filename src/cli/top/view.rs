@@ -296,7 +296,7 @@ mod tests {
             "2m05s",
             "held 2",
             "quiet",
-            "busy\\x1b[2J",
+            "busy\\u{1b}[2J",
             "a@b:1",
             "q: quit",
         ] {

@@ -11,15 +11,17 @@ use super::super::conn::{Asker, ConnIndex};
 use super::super::ctx::{Core, Ctx};
 use super::super::lock::Locks;
 use super::super::owner::OwnerIndex;
+use super::super::shares::Status;
 use super::super::types::{
     ByteRange, Effects, HeldRange, OfClient, RangeAsk, RangeRequest, Record, Refusal, Reply,
     Sharing,
 };
 use super::super::waits::AskedRange;
 use super::super::{Engine, work};
-use super::{RangeWant, Ranges, since};
+use super::figures::RangeEnd;
+use super::{RangeGrant, RangeWant, Ranges};
 use crate::base::{ConnId, Millis, Nanos};
-use crate::segments::Segment;
+use crate::segments::{Grant, LIVE, Segment};
 
 /// Who asks about what, with the bytes as a range.
 #[derive(Clone, Copy)]
@@ -90,7 +92,8 @@ impl Locks {
         );
         if is_change && self.ranges.is_breaking() {
             let found = self.ranges.find(resource);
-            if found.is_some_and(|resource| self.ranges.is_broken(resource)) {
+            let is_broken = found.is_some_and(|resource| self.ranges.is_broken(resource));
+            if is_broken || self.ranges.client_breaks > 0 {
                 return cx.put_off(asker.conn);
             }
         }
@@ -110,16 +113,17 @@ impl Locks {
             range,
             ..
         } = asked;
+        let share = cx.core.shares.of_name(name);
         let owner = self.ranges.find_owner(asker.owner, asked.owner);
         if cx.core.storage_full && cx.is_kept_client(asker.owner) {
             // A repeated request for bytes that are held changes nothing and takes no room.
             if self.is_held_in_mode(name, owner, range, mode) {
-                self.ranges.figures.granted(mode);
+                self.count_range(cx, share, mode, Status::Granted);
                 return cx.reply(asker.conn, Reply::Done);
             }
-            return self.deny_range(cx, asker.conn, mode, Refusal::Storage);
+            return self.deny_range(cx, asker.conn, share, mode, Refusal::Storage);
         } else if cx.core.draining {
-            return self.deny_range(cx, asker.conn, mode, Refusal::Draining);
+            return self.deny_range(cx, asker.conn, share, mode, Refusal::Draining);
         }
         let wait = match cx.core.rules.range_wait_max {
             Millis::ZERO => wait,
@@ -136,7 +140,7 @@ impl Locks {
         }
         let (resource, holding) = self.find_range(name, owner);
         if let Some(left) = self.withheld(cx, resource, holding, &wants) {
-            self.ranges.figures.denied(mode);
+            self.count_range(cx, share, mode, Status::Denied);
             return cx.reply(asker.conn, Reply::InGrace(left));
         }
         let may_wait = wait > Millis::ZERO;
@@ -176,21 +180,21 @@ impl Locks {
                 }
                 return;
             } else if !is_behind {
-                return self.deny_range(cx, asker.conn, mode, Refusal::Deadlock);
+                return self.deny_range(cx, asker.conn, share, mode, Refusal::Deadlock);
             }
             // Nobody is kept waiting for itself by the order of the queue.
         } else if in_the_way != InTheWay::Nothing {
-            self.ranges.figures.denied(mode);
+            self.count_range(cx, share, mode, Status::Denied);
             return cx.reply(asker.conn, Reply::TimedOut);
         }
         if let Err(refusal) =
             self.has_room_for_range(cx, asker.owner, resource, holding, range, mode)
         {
-            return self.deny_range(cx, asker.conn, mode, refusal);
+            return self.deny_range(cx, asker.conn, share, mode, refusal);
         }
         cx.reply(asker.conn, Reply::Done);
-        self.ranges.figures.granted(mode);
-        let resource = self.ranges.find_or_insert(name);
+        self.count_range(cx, share, mode, Status::Granted);
+        let resource = self.ranges.find_or_insert(&cx.core.shares, name);
         let owner = &mut cx.core.owners;
         let owner = self
             .ranges
@@ -234,13 +238,15 @@ impl Locks {
         &mut self,
         cx: &mut Ctx<'_>,
         conn: ConnIndex,
+        share: u8,
         mode: Sharing,
         why: Refusal,
     ) {
-        match why {
-            Refusal::Deadlock => self.ranges.figures.deadlocked(mode),
-            _ => self.ranges.figures.denied(mode),
-        }
+        let status = match why {
+            Refusal::Deadlock => Status::Deadlock,
+            _ => Status::Denied,
+        };
+        self.count_range(cx, share, mode, status);
         cx.refuse(conn, why);
     }
 
@@ -326,13 +332,16 @@ impl Locks {
             && own
                 .of_owner_overlapping(holding, range)
                 .any(|it| it.mode == Sharing::Exclusive);
-        let now = since(cx.now);
         let pending = self.pending_at(holding, range);
-        let touched = self
-            .ranges
-            .change(holding, |it| it.set(holding, range, mode, now, false));
+        let recorded = self.ranges.new_grant(cx);
+        let RangeGrant { id, since, .. } = recorded;
+        let life = LIVE;
+        let grant = Grant { id, since, life };
+        let touched = self.ranges.change(&mut cx.core.shares, holding, |it| {
+            it.set(holding, range, mode, grant)
+        });
         cx.core.work.charge_each(touched, work::SEGMENT);
-        self.record_range(cx, owner, resource, range, Some(mode));
+        self.record_range(cx, owner, resource, range, Some(mode), recorded);
         self.count_pending(cx, holding, pending);
         if lets_others_in {
             self.note_freed(resource, range);
@@ -346,7 +355,7 @@ impl Locks {
             let it = self.ranges.holding(holding);
             (it.owner, it.resource)
         };
-        let now = since(cx.now);
+        let now = cx.core.day_ns(cx.now);
         // Only those are looked at who want what was really held.
         let Ranges {
             resources, figures, ..
@@ -359,7 +368,7 @@ impl Locks {
             let start = freed.unwrap_or(it.range).start().max(range.start());
             freed = ByteRange::between(start, it.range.last().min(range.last()));
             // Of one that is only cut the rest is still held.
-            if range.contains(it.range) && !it.pending {
+            if range.contains(it.range) && !it.pending() {
                 figures.held(it.mode, now.saturating_sub(it.since));
             }
         }
@@ -367,9 +376,15 @@ impl Locks {
             return false;
         };
         let pending = self.pending_at(holding, range);
-        let touched = self.ranges.change(holding, |it| it.unlock(holding, range));
+        let recorded = RangeGrant {
+            id: self.ranges.new_grant(cx).id,
+            ..RangeGrant::default()
+        };
+        let touched = self.ranges.change(&mut cx.core.shares, holding, |it| {
+            it.unlock(holding, range, recorded.id)
+        });
         cx.core.work.charge_each(touched, work::SEGMENT);
-        self.record_range(cx, owner, resource, range, None);
+        self.record_range(cx, owner, resource, range, None, recorded);
         self.count_pending(cx, holding, pending);
         self.ranges
             .forget_holding_if_empty(&mut cx.core.owners, holding);
@@ -384,6 +399,7 @@ impl Locks {
         resource: u32,
         range: ByteRange,
         mode: Option<Sharing>,
+        grant: RangeGrant,
     ) {
         let it = self.ranges.owner(owner);
         let resource = &self.ranges.resource(resource).key;
@@ -399,6 +415,7 @@ impl Locks {
                 owner,
                 range,
                 mode,
+                grant,
             });
         }
     }
@@ -425,7 +442,8 @@ impl Locks {
             self.end_range_wait(cx, waiter, Reply::TimedOut);
         }
         if holding != NONE && self.clear_range(cx, holding, range) {
-            self.ranges.figures.released();
+            let share = self.ranges.resource(resource).share;
+            self.count_ranges_ended(cx, share, RangeEnd::Explicit, 1);
         }
         self.serve_ranges(cx, resource);
         self.end_grace_if_done(cx);
@@ -458,7 +476,7 @@ impl Locks {
                 None => format!("#{}", client.conn_id.serial).into(),
             },
             owner: it.name.clone(),
-            pending: segment.pending,
+            pending: segment.pending(),
         }
     }
 

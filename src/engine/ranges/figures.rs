@@ -92,23 +92,19 @@ impl RangeFigures {
         &self.holds[mode as usize]
     }
 
-    pub(super) fn granted(&mut self, mode: Sharing) {
+    pub(in super::super) fn granted(&mut self, mode: Sharing) {
         self.granted[mode as usize] += 1;
     }
 
-    pub(super) fn denied(&mut self, mode: Sharing) {
+    pub(in super::super) fn denied(&mut self, mode: Sharing) {
         self.denied[mode as usize] += 1;
     }
 
-    pub(super) fn deadlocked(&mut self, mode: Sharing) {
+    pub(in super::super) fn deadlocked(&mut self, mode: Sharing) {
         self.deadlocked[mode as usize] += 1;
     }
 
-    pub(super) fn released(&mut self) {
-        self.ended(RangeEnd::Explicit, 1);
-    }
-
-    pub(super) fn ended(&mut self, why: RangeEnd, count: u64) {
+    pub(in super::super) fn ended(&mut self, why: RangeEnd, count: u64) {
         self.ended[why as usize] += count;
     }
 

@@ -22,6 +22,7 @@ use super::super::{Engine, GracePolicy, work};
 use super::figures::RangeEnd;
 use super::{RangeWant, Ranges};
 use crate::base::{ConnId, Millis, Nanos};
+use crate::segments::{RangeGrant, Segment};
 use crate::timers::TimerId;
 
 /// Under this name it is noted which record the answer to `grace` waits for.
@@ -105,18 +106,24 @@ impl Locks {
         [resource, client, owner]: [&[u8]; 3],
         range: ByteRange,
         mode: Option<Sharing>,
+        grant: RangeGrant,
     ) {
         let client = str::from_utf8(client).unwrap_or_default();
         let Some(client) = cx.restored_client(client) else {
             return;
         };
         let ranges = &mut self.ranges;
-        let resource = ranges.find_or_insert(resource);
+        let resource = ranges.find_or_insert(&cx.core.shares, resource);
         let owner = ranges.find_or_insert_owner(&mut cx.core.owners, client, owner);
         let holding = ranges.find_or_insert_holding(owner, resource);
-        ranges.change(holding, |it| match mode {
-            Some(mode) => it.set(holding, range, mode, 0, true),
-            None => it.unlock(holding, range),
+        let mut grant = ranges.grants.restored(grant);
+        if grant.since == 0 {
+            // An earlier version has not recorded it. It counts from the restart.
+            grant.since = cx.core.day_ns(Nanos(0));
+        }
+        ranges.change(&mut cx.core.shares, holding, |it| match mode {
+            Some(mode) => it.set(holding, range, mode, grant),
+            None => it.unlock(holding, range, grant.id),
         });
         ranges.forget_holding_if_empty(&mut cx.core.owners, holding);
         ranges.forget_if_unused(resource);
@@ -129,8 +136,9 @@ impl Locks {
             let holding = self.ranges.owner(owner).holdings.head();
             let holding = holding.expect("nobody waits before anybody is served");
             let resource = self.ranges.holding(holding).resource;
-            self.ranges
-                .change(holding, |it| it.unlock(holding, ByteRange::ALL));
+            self.ranges.change(&mut cx.core.shares, holding, |it| {
+                it.unlock(holding, ByteRange::ALL, 0)
+            });
             self.ranges
                 .forget_holding_if_empty(&mut cx.core.owners, holding);
             self.ranges.forget_if_unused(resource);
@@ -205,7 +213,7 @@ impl Locks {
             let mut looks = 0;
             for (holding, it) in segments.conflicts(holding, wants.range, wants.mode) {
                 looks += 1;
-                if it.pending {
+                if it.pending() {
                     until = until.max(Some(self.ranges.kept_for_holding(holding)));
                 }
             }
@@ -230,7 +238,7 @@ impl Locks {
         let own = &self.ranges.resource(it.resource).segments;
         let mut pending = own
             .of_owner_overlapping(holding, range)
-            .filter(|it| it.pending)
+            .filter(Segment::pending)
             .map(|it| it.range);
         let first = pending.next()?;
         let (last, count) = pending.fold((first, 1), |(_, count), it| (it, count + 1));
@@ -252,7 +260,7 @@ impl Locks {
         let it = &mut ranges.holdings[holding];
         let own = &ranges.resources[it.resource].segments;
         let own = own.of_owner_overlapping(holding, range);
-        let pending = own.filter(|it| it.pending).count() as u32;
+        let pending = own.filter(Segment::pending).count() as u32;
         cx.core.work.charge_each(before + pending, work::LOOK);
         it.pending = it.pending + pending - before;
         let client = ranges.owners[it.owner].client;
@@ -362,7 +370,7 @@ impl Locks {
         let key = self.ranges.resource(resource).key.clone();
         let about = cx.begin(|| Some(key.as_bytes()));
         let own = self.ranges.resource(resource).segments.of_owner(holding);
-        let pending = own.filter(|it| it.pending).map(|it| it.range);
+        let pending = own.filter(Segment::pending).map(|it| it.range);
         let pending: Vec<ByteRange> = pending.take(RELEASED_AT_ONCE).collect();
         let released = pending.len() as u64;
         let whose = self.whose(holding);
@@ -374,7 +382,8 @@ impl Locks {
                 cx.tell_range_lost(&whose, range, Loss::Expired);
             }
         }
-        self.ranges.figures.ended(why, released);
+        let share = self.ranges.resource(resource).share;
+        self.count_ranges_ended(cx, share, why, released);
         self.serve_ranges(cx, resource);
         cx.finish(about);
     }

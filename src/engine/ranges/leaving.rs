@@ -17,16 +17,25 @@ use crate::key::Key;
 /// Most range locks that an operator ends, or somebody who leaves lets go, before others have their turn.
 const QUANTUM: u32 = 64;
 
-/// An operator ends all range locks of a resource that overlap these bytes. Until all of them have ended
-/// nothing of the resource is granted, so the break never ends what it has made room for.
+/// An operator ends range locks. Until all of them have ended nothing of their resources is granted, so the
+/// break never ends what it has made room for.
 pub(super) struct RangeBreak {
     /// The connection that is answered.
     asker: ConnId,
-    /// Stays until the break is finished.
-    resource: u32,
-    range: ByteRange,
+    /// The name that was asked about.
+    name: Key,
+    broken: Broken,
     /// How many were ended so far.
     ended: i64,
+}
+
+/// Which range locks a break ends.
+#[derive(Clone, Copy)]
+enum Broken {
+    /// All of a resource that overlap these bytes. The resource stays until the break is finished.
+    Resource { resource: u32, range: ByteRange },
+    /// All of a client: holdings from this one on are still to be looked at. None is added meanwhile.
+    Client { client: OwnerIndex, from: u32 },
 }
 
 /// How far the range locks of a client are recorded. Lists of owners and of holdings are gone through from
@@ -51,12 +60,13 @@ pub(super) struct Whose {
 
 impl Ranges {
     pub(super) fn breaking_memory(&self) -> usize {
-        self.breaking.capacity() * size_of::<RangeBreak>()
+        let names = self.breaking.iter().map(|it| it.name.heap_bytes());
+        self.breaking.capacity() * size_of::<RangeBreak>() + names.sum::<usize>()
     }
 
     /// Whether an operator's break of the resource is not finished.
     pub(super) fn is_broken(&self, resource: u32) -> bool {
-        self.resources[resource].breaks > 0
+        self.resources[resource].breaks > 0 || self.client_breaks > 0
     }
 
     pub(in super::super) fn is_breaking(&self) -> bool {
@@ -91,7 +101,8 @@ impl Locks {
             match (waiter, holding) {
                 (NONE, Some(holding)) => {
                     let ended = self.clear_some(cx, holding);
-                    self.ranges.figures.ended(RangeEnd::Disconnect, ended);
+                    let share = self.ranges.resource(resource).share;
+                    self.count_ranges_ended(cx, share, RangeEnd::Disconnect, ended);
                 }
                 _ => self.end_range_wait(cx, waiter, Reply::Refused(Refusal::Detached)),
             }
@@ -166,7 +177,8 @@ impl Locks {
         let mut rest = segments.of_owner_overlapping(holding, rest);
         for segment in rest.by_ref().take(QUANTUM as usize) {
             let mode = Some(segment.mode);
-            self.record_range(cx, it.owner, it.resource, segment.range, mode);
+            let grant = self.ranges.recorded(cx.core, &segment);
+            self.record_range(cx, it.owner, it.resource, segment.range, mode, grant);
         }
         rest.next().map(|next| next.range.start())
     }
@@ -175,30 +187,73 @@ impl Locks {
     fn break_some_ranges(&mut self, cx: &mut Ctx<'_>, it: &mut RangeBreak) -> bool {
         let work_end = cx.core.work.spent() + SERVED_WORK;
         let mut left = QUANTUM;
-        // What excludes everything is in conflict with all that is held.
-        while let Some((holding, segment)) = self.ranges.resources[it.resource]
-            .segments
-            .first_conflict(NONE, it.range, Sharing::Exclusive)
-        {
+        while let Some((holding, range)) = self.next_broken(cx, &mut it.broken, work_end) {
             if left == 0 || cx.core.work.spent() >= work_end {
                 return false;
             }
             left -= 1;
             cx.core.work.charge(work::END);
-            self.break_range(cx, holding, segment.range);
+            self.break_range(cx, holding, range);
             it.ended += 1;
         }
-        true
+        matches!(it.broken, Broken::Resource { .. }) || cx.core.work.spent() < work_end
     }
 
-    /// A break of the resource begins. Its queue is not served until the break is finished.
-    fn begin_range_break(&mut self, resource: u32) {
-        self.ranges.resources[resource].breaks += 1;
-        self.ranges.unserved.retain(|&it| it != resource);
+    /// The next range lock that a break ends. None if no more were found until so much was spent.
+    fn next_broken(
+        &self,
+        cx: &mut Ctx<'_>,
+        broken: &mut Broken,
+        work_end: u64,
+    ) -> Option<(u32, ByteRange)> {
+        let ranges = &self.ranges;
+        match broken {
+            &mut Broken::Resource { resource, range } => {
+                // What excludes everything is in conflict with all that is held.
+                let segments = &ranges.resource(resource).segments;
+                let found = segments.first_conflict(NONE, range, Sharing::Exclusive);
+                found.map(|(holding, segment)| (holding, segment.range))
+            }
+            Broken::Client { client, from } => {
+                for (holding, it) in ranges.holdings.slots_from(*from) {
+                    *from = holding;
+                    if let Some(it) = it.filter(|it| ranges.owner(it.owner).client == *client) {
+                        let first = ranges.resource(it.resource).segments.first_of(holding);
+                        return first.map(|segment| (holding, segment.range));
+                    }
+                    cx.core.work.charge(work::LOOK);
+                    if cx.core.work.spent() >= work_end {
+                        return None;
+                    }
+                }
+                None
+            }
+        }
     }
 
-    /// A break of the resource is finished. After the last one the queue is served.
-    fn finish_range_break(&mut self, cx: &mut Ctx<'_>, resource: u32) {
+    /// A break begins. Queues that it may make room in are not served until it is finished.
+    fn begin_range_break(&mut self, asker: ConnId, name: &[u8], broken: Broken) {
+        match broken {
+            Broken::Resource { resource, .. } => {
+                self.ranges.resources[resource].breaks += 1;
+                self.ranges.unserved.retain(|&it| it != resource);
+            }
+            Broken::Client { .. } => self.ranges.client_breaks += 1,
+        }
+        self.ranges.breaking.push_back(RangeBreak {
+            asker,
+            name: name.into(),
+            broken,
+            ended: 0,
+        });
+    }
+
+    /// A break is finished. After the last one of a resource its queue is served.
+    fn finish_range_break(&mut self, cx: &mut Ctx<'_>, broken: Broken) {
+        let Broken::Resource { resource, .. } = broken else {
+            self.ranges.client_breaks -= 1;
+            return;
+        };
         let it = &mut self.ranges.resources[resource];
         it.breaks -= 1;
         if it.breaks == 0 {
@@ -222,11 +277,34 @@ impl Locks {
 
     fn break_range(&mut self, cx: &mut Ctx<'_>, holding: u32, range: ByteRange) {
         let whose = self.whose(holding);
+        let resource = self.ranges.holding(holding).resource;
+        let share = self.ranges.resource(resource).share;
+        let key = whose.resource.clone();
+        let about = cx.begin(|| Some(key.as_bytes()));
         self.clear_range(cx, holding, range);
-        self.ranges.figures.ended(RangeEnd::Broken, 1);
+        self.count_ranges_ended(cx, share, RangeEnd::Broken, 1);
         cx.tell_range_lost(&whose, range, Loss::Broken);
         cx.note_range_broken(whose, range);
         self.end_grace_if_done(cx);
+        cx.finish(about);
+    }
+
+    /// The client that lists show under this name, if it has range locks.
+    fn find_range_client(&self, cx: &mut Ctx<'_>, name: &str) -> Option<OwnerIndex> {
+        let core = &mut *cx.core;
+        let clients = &self.ranges.clients;
+        let Some(serial) = name.strip_prefix('#') else {
+            let client = core.clients.find(&core.owners, name)?;
+            let owner = core.clients[client].owner;
+            return clients.contains_key(&owner.0).then_some(owner);
+        };
+        let serial: u32 = serial.parse().ok()?;
+        let is_it = |owner: &OwnerIndex| {
+            let it = &core.owners[*owner];
+            it.client_id().is_none() && it.conn_id.serial == serial
+        };
+        core.work.charge_each(clients.len() as u32, work::LOOK);
+        clients.keys().map(|it| OwnerIndex(*it)).find(is_it)
     }
 }
 
@@ -248,15 +326,41 @@ impl Engine {
             let (_, mut cx) = self.split(now, now, out);
             return cx.say_about(conn, resource, Reply::Number(0));
         };
-        locks.begin_range_break(found);
-        locks.ranges.breaking.push_back(RangeBreak {
-            asker: id,
+        let broken = Broken::Resource {
             resource: found,
             range: range.unwrap_or(ByteRange::ALL),
-            ended: 0,
-        });
-        // Earlier breaks come first.
-        if locks.ranges.breaking.len() == 1 {
+        };
+        locks.begin_range_break(id, resource, broken);
+        self.break_if_first(now, out);
+    }
+
+    /// All range locks of the client are ended.
+    #[cold]
+    pub(in super::super) fn break_ranges_of(
+        &mut self,
+        now: Nanos,
+        id: ConnId,
+        client: &[u8],
+        out: &mut Effects,
+    ) {
+        let Asker { conn, .. } = self.core.conns.asker(id, &mut self.core.owners);
+        self.core.work.charge(work::REQUEST);
+        let (stores, mut cx) = self.split(now, now, out);
+        let name = str::from_utf8(client).unwrap_or_default();
+        let Some(found) = stores.locks.find_range_client(&mut cx, name) else {
+            return cx.say_about(conn, client, Reply::Number(0));
+        };
+        let broken = Broken::Client {
+            client: found,
+            from: 0,
+        };
+        stores.locks.begin_range_break(id, client, broken);
+        self.break_if_first(now, out);
+    }
+
+    /// Begins with the break that was just asked for. Earlier ones come first.
+    fn break_if_first(&mut self, now: Nanos, out: &mut Effects) {
+        if self.stores.locks.ranges.breaking.len() == 1 {
             self.go_on_breaking_ranges(now, self.core.work.spent() + 1, out);
         }
     }
@@ -272,17 +376,22 @@ impl Engine {
         while let Some(mut it) = self.stores.locks.ranges.breaking.pop_front() {
             let (stores, mut cx) = self.split(now, now, out);
             let locks = &mut stores.locks;
-            let key = locks.ranges.resource(it.resource).key.clone();
-            let about = cx.begin(|| Some(key.as_bytes()));
             let is_done = locks.break_some_ranges(&mut cx, &mut it);
             if is_done {
+                let about = cx.begin(|| Some(it.name.as_bytes()));
+                // What it has ended of all resources is on the disk before it is answered.
+                if let (Broken::Client { .. }, Some(records)) = (it.broken, &mut cx.core.records) {
+                    records.note_all(it.name.as_bytes());
+                }
                 if let Some(conn) = cx.core.conns.find(it.asker) {
                     cx.answer_parked(conn, Reply::Number(it.ended));
                 }
-                locks.finish_range_break(&mut cx, it.resource);
-            }
-            cx.finish(about);
-            if !is_done {
+                locks.finish_range_break(&mut cx, it.broken);
+                cx.finish(about);
+                if matches!(it.broken, Broken::Client { .. }) {
+                    self.go_on_serving_ranges(now, self.core.work.spent() + 1, out);
+                }
+            } else {
                 locks.ranges.breaking.push_back(it);
             }
             if self.core.work.spent() >= slice_end {
@@ -321,6 +430,7 @@ impl Ctx<'_> {
             },
             conn: client.connection(),
             client: client.client_id().map(Into::into),
+            owner: None,
             user: client.user.clone(),
         })));
     }
@@ -343,7 +453,9 @@ impl Locks {
             at.segments.check();
             segments += at.segments.len();
             waiters += at.queue.iter(&core.waiters).count();
-            let breaks = it.breaking.iter().filter(|it| it.resource == resource);
+            let breaks = it.breaking.iter().filter(|it| {
+                matches!(it.broken, Broken::Resource { resource: broken, .. } if broken == resource)
+            });
             assert_eq!(at.breaks as usize, breaks.count(), "breaks are miscounted");
             let is_held = !at.segments.is_empty() || !at.queue.is_empty();
             assert!(
@@ -381,7 +493,7 @@ impl Locks {
         for (holding, at) in it.holdings.iter() {
             let own = || it.resources[at.resource].segments.of_owner(holding);
             assert_eq!(own().count(), at.segments as usize, "of a holding");
-            let pending = own().filter(|it| it.pending).count();
+            let pending = own().filter(|it| it.pending()).count();
             assert!(
                 !it.grace.is_active() || pending == at.pending as usize,
                 "pending segments are miscounted"

@@ -11,6 +11,7 @@ use super::super::conn::ConnIndex;
 use super::super::ctx::{Core, Ctx};
 use super::super::lock::{Locks, SERVED_WORK};
 use super::super::queue::{Awaiting, Waiter};
+use super::super::shares::Status;
 use super::super::types::{ByteRange, Effects, Refusal, Reply, Sharing};
 use super::super::waits::AskedRange;
 use super::super::{Engine, work};
@@ -49,7 +50,8 @@ impl Locks {
         let is_same = self.ranges.resource(at).key.as_bytes() == resource
             && (waited.range, waited.mode) == (wants.range, wants.mode);
         if !is_same || wait == Millis::ZERO {
-            self.ranges.figures.denied(wants.mode);
+            let share = cx.core.shares.of_name(resource);
+            self.count_range(cx, share, wants.mode, Status::Denied);
             return cx.refuse(conn, Refusal::Busy);
         }
         self.pass_place_to(cx, waiter, conn, wait);
@@ -77,11 +79,12 @@ impl Locks {
         };
         let is_full = self.ranges.resource(resource).queue.len() >= most
             || self.ranges.wants.len() >= WAITERS_MAX;
+        let share = self.ranges.resource(resource).share;
         if is_full {
-            self.deny_range(cx, asker.conn, mode, Refusal::MaxWaiters);
+            self.deny_range(cx, asker.conn, share, mode, Refusal::MaxWaiters);
             return None;
         } else if !cx.has_room_to_wait() {
-            self.deny_range(cx, asker.conn, mode, Refusal::Memory);
+            self.deny_range(cx, asker.conn, share, mode, Refusal::Memory);
             return None;
         }
         let owners = &mut cx.core.owners;
@@ -122,12 +125,14 @@ impl Locks {
 
     /// Takes a waiter out of its queue and answers it. Those behind it are to be looked at.
     pub(in super::super) fn end_range_wait(&mut self, cx: &mut Ctx<'_>, waiter: u32, reply: Reply) {
-        let conn = cx.core.waiters[waiter].conn;
+        let Waiter { conn, subject, .. } = cx.core.waiters[waiter];
+        let share = self.ranges.resource(subject).share;
         let wants = self.leave_range_queue(cx, waiter);
-        match reply {
-            Reply::Refused(Refusal::Deadlock) => self.ranges.figures.deadlocked(wants.mode),
-            _ => self.ranges.figures.denied(wants.mode),
-        }
+        let status = match reply {
+            Reply::Refused(Refusal::Deadlock) => Status::Deadlock,
+            _ => Status::Denied,
+        };
+        self.count_range(cx, share, wants.mode, status);
         if let Reply::Refused(why) = reply {
             cx.core.figures.refused(why);
         }
@@ -175,7 +180,8 @@ impl Locks {
     pub(in super::super) fn give_up_range(&mut self, cx: &mut Ctx<'_>, waiter: u32) {
         let resource = cx.core.waiters[waiter].subject;
         let wants = self.leave_range_queue(cx, waiter);
-        self.ranges.figures.denied(wants.mode);
+        let share = self.ranges.resource(resource).share;
+        self.count_range(cx, share, wants.mode, Status::Denied);
         self.serve_ranges(cx, resource);
     }
 
@@ -223,7 +229,7 @@ impl Locks {
         let Some(ToServe { freed, from }) = it.to_serve.take() else {
             return;
         };
-        self.ranges.unserved.retain(|&it| it != resource);
+        self.ranges.forget_unserved(resource);
         // A server that stops grants nothing any more.
         let mut next = match cx.core.draining || cx.core.cuts_off {
             true => None,
@@ -335,9 +341,11 @@ impl Locks {
         self.set_range(cx, resource, owner, range, mode);
         self.leave_granted(cx, waiter);
         self.look_at_those_kept_waiting(cx, resource, wants);
-        self.ranges.figures.granted(mode);
+        let share = self.ranges.resource(resource).share;
+        self.count_range(cx, share, mode, Status::Granted);
         let waited_ns = cx.now.0.saturating_sub(since.0);
         self.ranges.figures.waited(mode, waited_ns);
+        cx.core.shares.waited(share, mode.into(), waited_ns);
         // Without a connection of its own it has its whole time from when it is told.
         cx.restart_client_timer_of(client);
         cx.answer_parked(conn, Reply::Done);
@@ -357,6 +365,14 @@ impl Locks {
 }
 
 impl Ranges {
+    /// It is not to be served any more. The one whose turn it is stands last, also among very many.
+    fn forget_unserved(&mut self, resource: u32) {
+        match self.unserved.back() == Some(&resource) {
+            true => _ = self.unserved.pop_back(),
+            false => self.unserved.retain(|&it| it != resource),
+        }
+    }
+
     /// The resource whose turn it is.
     fn next_unserved(&mut self) -> Option<u32> {
         let resource = self.unserved.pop_front()?;
@@ -391,7 +407,10 @@ impl Engine {
     }
 
     /// Goes on with queues that were not gone through to their end.
-    fn go_on_serving_ranges(&mut self, now: Nanos, slice_end: u64, out: &mut Effects) {
+    pub(super) fn go_on_serving_ranges(&mut self, now: Nanos, slice_end: u64, out: &mut Effects) {
+        if self.stores.locks.ranges.client_breaks > 0 {
+            return;
+        }
         while let Some(resource) = self.stores.locks.ranges.next_unserved() {
             let (stores, mut cx) = self.split(now, now, out);
             let locks = &mut stores.locks;

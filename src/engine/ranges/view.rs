@@ -2,12 +2,13 @@
 
 use super::super::arena::NONE;
 use super::super::queue::Awaiting;
-use super::super::types::{ByteRange, GraceState, HeldRange, Sharing};
+use super::super::types::{ByteRange, GraceState, HeldRange, RangeGrant, Sharing};
 use super::super::view::View;
 use super::super::waits::edges::{Edge, Someone};
 use super::figures::RangeFigures;
 use super::{Ranges, Resource};
 use crate::base::{ConnId, Nanos};
+use crate::segments::Segment;
 
 /// Most whom one waiter is shown to wait for.
 const BLOCKERS_MAX: usize = 1_000;
@@ -25,6 +26,13 @@ pub struct RangesView<'e> {
     resource: u32,
 }
 
+/// What one owner holds of one resource.
+#[derive(Clone, Copy)]
+pub struct HoldingView<'e> {
+    view: View<'e>,
+    holding: u32,
+}
+
 /// One range lock, or one that is waited for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RangeShown<'e> {
@@ -40,6 +48,8 @@ pub struct RangeShown<'e> {
     pub pending: bool,
     /// Since when it is held, or waited for; what was restored is held since 0.
     pub since: Nanos,
+    /// Its number, and when it was granted by whom. None if it is waited for.
+    pub grant: Option<RangeGrant>,
 }
 
 /// How much there is of byte ranges.
@@ -62,6 +72,12 @@ impl<'e> View<'e> {
         &self.engine.stores.locks.ranges
     }
 
+    /// The time of day, in nanoseconds since 1970.
+    #[must_use]
+    pub fn day_ns(self) -> u64 {
+        self.engine.core.day_ns(self.now)
+    }
+
     /// The ranges of this resource; none if nobody holds or wants any.
     #[must_use]
     pub fn ranges(self, resource: &[u8]) -> Option<RangesView<'e>> {
@@ -81,6 +97,18 @@ impl<'e> View<'e> {
                 resource,
             });
             (resource, view)
+        })
+    }
+
+    /// What each owner holds of one resource, in slots from this one on; none for a slot that is vacant.
+    pub fn holdings_from(self, slot: u32) -> impl Iterator<Item = (u32, Option<HoldingView<'e>>)> {
+        let slots = self.table().holdings.slots_from(slot);
+        slots.map(move |(holding, it)| {
+            let view = it.map(|_| HoldingView {
+                view: self,
+                holding,
+            });
+            (holding, view)
         })
     }
 
@@ -169,6 +197,48 @@ impl<'e> View<'e> {
     }
 }
 
+impl<'e> HoldingView<'e> {
+    /// The name of the resource.
+    #[must_use]
+    pub fn resource(self) -> &'e [u8] {
+        let ranges = self.view.table();
+        let resource = ranges.holding(self.holding).resource;
+        ranges.resource(resource).key.as_bytes()
+    }
+
+    /// The client, and for whom it holds.
+    #[must_use]
+    pub fn owner(self) -> (Someone<'e>, &'e [u8]) {
+        let owner = self.view.table().holding(self.holding).owner;
+        self.view.owner_of_ranges(owner)
+    }
+
+    /// The range locks that begin with this byte or behind it, in order.
+    pub fn locks_from(self, start: u64) -> impl Iterator<Item = RangeShown<'e>> {
+        let ranges = self.view.table();
+        let resource = ranges.holding(self.holding).resource;
+        let rest = ByteRange::between(start, u64::MAX).unwrap_or(ByteRange::ALL);
+        let segments = &ranges.resource(resource).segments;
+        let rest = segments.of_owner_overlapping(self.holding, rest);
+        let rest = rest.filter(move |it| it.range.start() >= start);
+        rest.map(move |it| self.shown(&it))
+    }
+
+    fn shown(self, segment: &Segment) -> RangeShown<'e> {
+        let core = &self.view.engine.core;
+        let (client, owner) = self.owner();
+        RangeShown {
+            client,
+            owner,
+            mode: segment.mode,
+            range: segment.range,
+            pending: segment.pending(),
+            since: Nanos(segment.since.saturating_sub(core.rules.zero_ns)),
+            grant: Some(self.view.table().recorded(core, segment)),
+        }
+    }
+}
+
 impl<'e> RangesView<'e> {
     fn it(self) -> &'e Resource {
         self.view.table().resource(self.resource)
@@ -190,16 +260,11 @@ impl<'e> RangesView<'e> {
     pub fn held(self) -> impl Iterator<Item = RangeShown<'e>> {
         let segments = self.it().segments.iter();
         segments.map(move |(holding, it)| {
-            let owner = self.view.table().holding(holding).owner;
-            let (client, owner) = self.view.owner_of_ranges(owner);
-            RangeShown {
-                client,
-                owner,
-                mode: it.mode,
-                range: it.range,
-                pending: it.pending,
-                since: Nanos(it.since),
-            }
+            let holding = HoldingView {
+                view: self.view,
+                holding,
+            };
+            holding.shown(&it)
         })
     }
 
@@ -217,6 +282,7 @@ impl<'e> RangesView<'e> {
                 range: wants.range,
                 pending: false,
                 since: waiters[waiter].since,
+                grant: None,
             }
         })
     }

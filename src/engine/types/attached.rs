@@ -10,13 +10,21 @@ use crate::base::Millis;
 /// What a connection that attaches has to say.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Attach<'a> {
-    /// The id of the client. What stands before the first `/` names its adapter.
+    /// The id of the client. What stands before the first `/` names its adapter, unless `adapter` does.
     pub id: &'a str,
+    /// What kind of adapter the client is one of, if it says so.
+    pub adapter: Option<&'a str>,
     /// How long the client is kept while it has no connection; 0 is not at all.
     pub ttl: Millis,
     /// What the client has to show when it comes back.
     pub secret: Secret<'a>,
 }
+
+/// The adapter of clients that name none, neither in their id nor otherwise.
+pub const ADAPTER_DEFAULT: &str = "line";
+
+/// Most characters of an adapter that a client names.
+pub const ADAPTER_CHARS_MAX: usize = 32;
 
 /// Longest secret of a client.
 pub const SECRET_BYTES_MAX: usize = 128;

@@ -19,6 +19,8 @@ pub struct Note {
     pub conn: Option<ConnId>,
     /// The client it was granted to, if it was one.
     pub client: Option<Box<str>>,
+    /// The owner it was granted to over HTTP, if it was one.
+    pub owner: Option<Box<str>>,
     /// Whom that was let in as.
     pub user: Option<User>,
 }
@@ -47,7 +49,10 @@ pub enum Noted {
     /// Its connection ended.
     Disconnected,
     /// Its lease ended.
-    Expired,
+    Expired {
+        /// How long after the end of the lease the grant ended.
+        late_ns: u64,
+    },
     /// An operator ended it.
     Broken,
 }

@@ -3,9 +3,11 @@
 //! A range belongs to an owner: a client, and a name that the client gives to whoever it locks for. The
 //! two are never joined into one string, so no client can name another's owner.
 
+use std::fmt;
+
 use crate::base::Millis;
 use crate::key::Key;
-pub use crate::segments::{ByteRange, Sharing};
+pub use crate::segments::{ByteRange, RangeGrant, Sharing};
 
 use super::Secret;
 
@@ -93,6 +95,43 @@ pub struct OfClient<'a> {
     pub id: &'a str,
     /// What the sender shows.
     pub secret: Secret<'a>,
+}
+
+/// Which range locks are listed, of all resources.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RangesOf<'a> {
+    /// Those of this client, named as in lists: by its id, or `#` and the number of a connection.
+    pub client: Option<&'a [u8]>,
+    /// Those of owners of this name; empty for clients themselves.
+    pub owner: Option<&'a [u8]>,
+}
+
+/// Where a list of range locks goes on: with what one owner has of one resource, from this byte on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RangeCursor {
+    /// A slot of a table.
+    pub slot: u32,
+    /// The byte.
+    pub start: u64,
+}
+
+impl RangeCursor {
+    /// Reads what it is written as: two numbers, and a dot between them.
+    #[must_use]
+    pub fn parse(text: &[u8]) -> Option<Self> {
+        let (slot, start) = str::from_utf8(text).ok()?.split_once('.')?;
+        let is_plain = |text: &str| text.bytes().all(|it| it.is_ascii_digit());
+        Some(Self {
+            slot: slot.parse().ok().filter(|_| is_plain(slot))?,
+            start: start.parse().ok().filter(|_| is_plain(start))?,
+        })
+    }
+}
+
+impl fmt::Display for RangeCursor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}", self.slot, self.start)
+    }
 }
 
 /// A range that is held, as others are told of it.

@@ -3,7 +3,7 @@
 //! Types only. `record.rs` says which changes are recorded, `restore.rs` what a restart makes of them,
 //! and `store` how they are written down.
 
-use super::{ByteRange, End, Mode, SecretHash, Sharing, Value};
+use super::{ByteRange, End, Mode, RangeGrant, SecretHash, Sharing, Value};
 use crate::base::{Fence, Millis, Nanos, Token};
 use crate::key::Key;
 
@@ -123,6 +123,8 @@ pub enum Record {
         range: ByteRange,
         /// How; none if they are not locked any more.
         mode: Option<Sharing>,
+        /// The number that it took, and when it was granted by whom.
+        grant: RangeGrant,
     },
     /// Every fence up to this one may have been given out.
     Fences {

@@ -123,8 +123,8 @@ impl Search {
         } else {
             self.keys[key as usize].blockers = None;
             self.keys[key as usize].next_holder = NONE;
+            // This may push keys to `to_gather`; the next call for this key pops it.
             self.stand_for_range(live, key, waiter);
-            self.finish_gathering(key);
         }
     }
 

@@ -1,7 +1,7 @@
 //! Whether a request may be served: by its token, and by whether a browser asks for somebody else's page.
 //!
 //! Without a token whoever reaches the port may ask, so a page of any site could have its visitor's
-//! browser ask: a `Host` that is none of ours shows it. With a token that page would have to know it;
+//! browser ask: `Host` and `Sec-Fetch-Site` show it. With a token that page would have to know it;
 //! then the name under which people know the server is theirs to choose. Tokens are compared in
 //! `server/auth.rs`.
 
@@ -28,17 +28,12 @@ impl<T: Transport, S: Store> Server<T, S> {
         id: ConnId,
         asked: &Asked<'_>,
     ) -> Result<(), Refused> {
-        let is_encrypted = self.conns[id.slot as usize].transport.is_encrypted();
-        let is_open = is_open(asked, &self.settings.http);
-        let asks_for_token = self.passes.asks_for_token();
-        // Probes come under whatever name their machine has for us, and learn nothing.
-        let host = asked.host.filter(|_| !is_open && !asks_for_token);
-        let names = self.settings.http.host_names.iter().map(String::as_str);
-        guard::check_host(host, names).map_err(Refused::Problem)?;
-        guard::check_origin(asked.host, asked.origin, is_encrypted).map_err(Refused::Problem)?;
-        if is_open {
+        if self.check_sender(id, asked)? {
             return Ok(());
         }
+        let row = asked.context.route.map(|route| route.row());
+        let only_looks = row.is_none_or(|row| !row.changes && !row.streams);
+        guard::check_fetch_site(asked.fetch_site, only_looks).map_err(Refused::Problem)?;
         self.lets_in(now, id, asked).map_err(|why| match why {
             NotLetIn::WrongToken => Refused::WrongSecret,
             NotLetIn::Forbidden => {
@@ -47,6 +42,28 @@ impl<T: Transport, S: Store> Server<T, S> {
                 Refused::Problem(FORBIDDEN)
             }
         })
+    }
+
+    /// Whether the head of a request shows a token or needs none, so that its body may be read.
+    pub(super) fn check_head(&mut self, id: ConnId, asked: &Asked<'_>) -> Result<(), Refused> {
+        let is_open = self.check_sender(id, asked)?;
+        match is_open || self.lets_in_by_head(id, asked.bearer) {
+            true => Ok(()),
+            false => Err(Refused::WrongSecret),
+        }
+    }
+
+    /// Refuses requests of foreign pages; returns whether the page is open to all.
+    fn check_sender(&self, id: ConnId, asked: &Asked<'_>) -> Result<bool, Refused> {
+        let is_encrypted = self.conns[id.slot as usize].transport.is_encrypted();
+        let is_open = is_open(asked, &self.settings.http);
+        let asks_for_token = self.passes.asks_for_token();
+        // Probes come under whatever name their machine has for us, and learn nothing.
+        let host = asked.host.filter(|_| !is_open && !asks_for_token);
+        let names = self.settings.http.host_names.iter().map(String::as_str);
+        guard::check_host(host, names).map_err(Refused::Problem)?;
+        guard::check_origin(asked.host, asked.origin, is_encrypted).map_err(Refused::Problem)?;
+        Ok(is_open)
     }
 }
 

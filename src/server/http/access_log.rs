@@ -2,8 +2,8 @@
 //!
 //! What is logged is gathered when the answer is made, and logged when it was handed to the system,
 //! because only then is known how long it took. Names and owners are foreign bytes: they are values of
-//! the line, which the logger escapes, and never a part of its text. Of a lease's id only the beginning
-//! is logged: whoever has all of it can release.
+//! the line, which the logger escapes, and never a part of its text. At most 8
+//! characters of a lease id or request id are logged: a whole lease id is enough for a release.
 
 use log::kv::Value;
 use log::{Level, Record};
@@ -19,6 +19,9 @@ use crate::wire::http::context::Context;
 
 /// Where these lines come from, for filters.
 const TARGET: &str = "latchd::access";
+
+/// Most that is logged of the id of a request.
+const ID_CHARS_MAX: usize = 8;
 
 /// An answer that is made and not yet sent.
 pub(super) struct Finished {
@@ -49,6 +52,14 @@ pub(super) fn line(settings: &HttpSettings, make: impl FnOnce() -> Line) -> Opti
     settings.access_log.then(make)
 }
 
+/// The first characters of a request id, which is ASCII.
+fn beginning(id: &str) -> String {
+    match id.get(..ID_CHARS_MAX) {
+        Some(beginning) if id.len() > ID_CHARS_MAX => format!("{beginning}…"),
+        _ => id.to_owned(),
+    }
+}
+
 /// Of a request that is not about a lease.
 pub(super) fn of_request(context: &Context<'_>) -> Line {
     Line {
@@ -60,7 +71,7 @@ pub(super) fn of_request(context: &Context<'_>) -> Line {
         }),
         name: String::from_utf8_lossy(context.name).into_owned(),
         owner: context.owner.to_owned(),
-        request_id: context.request_id.to_owned(),
+        request_id: beginning(context.request_id),
         result: None,
         token: None,
         current_owner: String::new(),

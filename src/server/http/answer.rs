@@ -10,9 +10,9 @@ use super::super::memory::UnsentPop;
 use super::access_log::{self, Finished};
 use super::figures::{LeaseOp, Outcome};
 use crate::base::{ConnId, Fence, Millis, Nanos, Token};
-use crate::engine::Engine;
 use crate::engine::types::{Refusal, Reply};
-use crate::engine::view::HolderView;
+use crate::engine::view::{HolderView, KeyView};
+use crate::engine::{Engine, Kind};
 use crate::store::Store;
 use crate::wire::codec::Codec;
 use crate::wire::http::answer::{self, Facts, Holding, LeaseShown};
@@ -167,6 +167,25 @@ impl<T: Transport, S: Store> Server<T, S> {
         }
     }
 
+    /// Whether the key is of another kind than the route shows. If it is, the answer says so.
+    pub(super) fn is_other_kind(&mut self, now: Nanos, id: ConnId, key: &[u8]) -> bool {
+        let Codec::Http(codec) = &self.conns[id.slot as usize].codec else {
+            return false;
+        };
+        let known = self.engine.view(now).key(key).map(KeyView::kind);
+        let refusal = known.and_then(|known| match (codec.context().route, known) {
+            // A lock is a semaphore with one slot.
+            (Some(Route::GetSemaphore), Kind::Slots { .. }) => None,
+            (Some(Route::GetReadWrite), _) => known.mismatch(Kind::ReadWrite),
+            _ => known.mismatch(Kind::Slots { limit: 1 }),
+        });
+        if let Some(refusal) = refusal {
+            self.mark_all(id);
+            self.say_refusal(id, refusal, 409);
+        }
+        refusal.is_some()
+    }
+
     /// Who holds a lock or leads an election.
     pub(super) fn show_lease(&mut self, now: Nanos, id: ConnId, key: &[u8]) {
         self.mark_all(id);
@@ -182,7 +201,10 @@ impl<T: Transport, S: Store> Server<T, S> {
         let Codec::Http(codec) = codec else {
             return;
         };
-        let holder = holder(engine, now, key);
+        let context = codec.context();
+        let is_election = context.route == Some(Route::GetElection);
+        // A lock that was not taken by an election has a holder and no leader.
+        let holder = holder(engine, now, key).filter(|it| !is_election || it.hold == "lead");
         let shown = holder.map(|it| LeaseShown {
             owner: it.name.unwrap_or_default(),
             token: it.token,
@@ -192,7 +214,6 @@ impl<T: Transport, S: Store> Server<T, S> {
                 .time_ms((settings.http.unix_ms)(), now, it.lease_left_ns),
             version: it.version,
         });
-        let context = codec.context();
         answer::lease(outbox.buf(pool), &context, shown.as_ref());
         let line = access_log::line(&settings.http, || access_log::of_request(&context));
         self.note_said(id, 200, None, line);
@@ -222,10 +243,12 @@ impl<T: Transport, S: Store> Server<T, S> {
 
     /// There is no memory for a newcomer.
     pub(in crate::server) fn say_no_memory(&mut self, id: ConnId) {
-        let line = self.say_document(id, |out, context| {
-            answer::refusal(out, context, Refusal::Memory);
-        });
-        self.note_said(id, 503, None, line);
+        self.say_refusal(id, Refusal::Memory, 503);
+    }
+
+    fn say_refusal(&mut self, id: ConnId, refusal: Refusal, status: u16) {
+        let line = self.say_document(id, |out, context| answer::refusal(out, context, refusal));
+        self.note_said(id, status, None, line);
     }
 }
 

@@ -3,8 +3,8 @@
 //! One figure, one name. The names are LockServer's for what happens on its routes (`lock_…`), those that
 //! file servers know for locks and connections in general (`locks_…`, `connections_…`), and `latchd_…`
 //! for the rest. No name of a key, an owner or a client is in a label, so the answer is as long with a
-//! million keys as with none. There is no label `share` either: names are in one space here, and a label
-//! that is missing is the same as an empty one.
+//! million keys as with none. A label `share` is there only if the operator has named shares: a label that
+//! is missing is the same as an empty one.
 //!
 //! Everything is as of this moment. Nothing is walked over: all of it is counted when it happens.
 
@@ -14,8 +14,10 @@ use super::figures::{HttpFigures, LATENCY_BOUNDS, Latency, LeaseOp, Outcome};
 use super::metrics_cluster;
 use super::shown::Shown;
 use crate::base::Millis;
-use crate::engine::types::Sharing;
-use crate::engine::{Census, Engine, Held, HeldFigures, Limit, RangeEnd};
+use crate::engine::types::{ADAPTER_DEFAULT, Sharing};
+use crate::engine::{
+    AdapterCounts, Census, EndReason, Engine, Held, HeldType, Limit, ShareFigures, Status,
+};
 use crate::histogram::{BUCKETS, Histogram};
 use crate::wire::json::push_number;
 
@@ -60,16 +62,16 @@ pub(in crate::server) fn metrics(
     process: &Process,
 ) {
     let mut text = Text { out, family: "" };
-    leases(&mut text, engine, http);
+    leases(&mut text, engine, http, shown);
     locks(&mut text, engine, http, shown);
-    connections(&mut text, http, shown);
+    connections(&mut text, engine, http, shown);
     entries(&mut text, engine, shown);
     server(&mut text, http, pace, shown);
     of_process(&mut text, process);
 }
 
 /// LockServer's names, for requests over its routes.
-fn leases(text: &mut Text<'_>, engine: &Engine, http: &HttpFigures) {
+fn leases(text: &mut Text<'_>, engine: &Engine, http: &HttpFigures, shown: &Shown) {
     for (op, name, help) in [
         (
             LeaseOp::Acquire,
@@ -117,86 +119,36 @@ fn leases(text: &mut Text<'_>, engine: &Engine, http: &HttpFigures) {
         "Grants that ended with their lease, over both doors.",
     );
     text.sample(&[], engine.tally().expiries);
+    text.family(
+        "latchd_expiry_lateness_seconds",
+        "histogram",
+        "How long after the end of their lease those grants ended.",
+    );
+    let (lateness, _) = engine.view(shown.now).expiry_lateness();
+    text.histogram(&[], lateness, SHORT);
 }
 
 fn locks(text: &mut Text<'_>, engine: &Engine, http: &HttpFigures, shown: &Shown) {
     let figures = engine.figures();
-    let by_type = |text: &mut Text<'_>, of: fn(&HeldFigures) -> u64| {
-        for held in Held::ALL {
-            text.sample(&[("type", held.word())], of(&figures.of(held)));
-        }
-    };
-    text.counter(
-        "locks_acquire_total",
-        "Requests to hold something; denied: refused, not free in time, or not waited for to the end; deadlock: they would have waited for themselves.",
-    );
-    for held in Held::ALL {
-        let it = figures.of(held);
-        for (status, count) in [
-            ("granted", it.grants),
-            ("denied", it.denied()),
-            ("deadlock", it.deadlocks),
-        ] {
-            text.sample(&[("type", held.word()), ("status", status)], count);
-        }
-    }
     let view = engine.view(shown.now);
     let (ranges, range_counts) = (view.range_figures(), view.range_counts());
-    for (mode, word) in RANGE_TYPES {
-        for (status, count) in [
-            ("granted", ranges.grants(mode)),
-            ("denied", ranges.denials(mode)),
-            ("deadlock", ranges.deadlocks(mode)),
-        ] {
-            text.sample(&[("type", word), ("status", status)], count);
-        }
-    }
-    text.counter(
-        "locks_release_total",
-        "Grants and range locks that ended; timeout: with their lease, grace_expired: not had back after a restart, break: by an operator.",
-    );
-    let tally = engine.tally();
-    for (reason, count) in [
-        ("explicit", tally.releases + ranges.ends(RangeEnd::Explicit)),
-        ("timeout", tally.expiries),
-        (
-            "disconnect",
-            tally.disconnects + ranges.ends(RangeEnd::Disconnect),
-        ),
-        ("grace_expired", ranges.ends(RangeEnd::GraceExpired)),
-        ("break", tally.breaks + ranges.ends(RangeEnd::Broken)),
-    ] {
-        text.sample(&[("reason", reason)], count);
-    }
-    text.gauge(
-        "locks_active",
-        "Grants held now; shared and exclusive: range locks.",
-    );
-    by_type(text, HeldFigures::held);
-    for (mode, word) in RANGE_TYPES {
-        let held = range_counts.locks_by[mode as usize];
-        text.sample(&[("type", word)], held as u64);
-    }
+    let shares = view.shares();
+    let by_share = ByShare { shares: &shares };
+    by_share.acquired(text);
+    by_share.released(text);
+    by_share.active(text);
     text.gauge(
         "locks_blocked",
         "Waiters in the queues of locks and of byte ranges now.",
     );
-    by_type(text, HeldFigures::waiting);
+    for held in Held::ALL {
+        text.sample(&[("type", held.word())], figures.of(held).waiting());
+    }
     for (mode, word) in RANGE_TYPES {
         let waiting = range_counts.waiting_by[mode as usize];
         text.sample(&[("type", word)], waiting as u64);
     }
-    text.family(
-        "locks_blocking_duration_seconds",
-        "histogram",
-        "How long those waited that were granted after they had waited.",
-    );
-    for held in Held::ALL {
-        text.histogram(&[("type", held.word())], &figures.of(held).waits, LONG);
-    }
-    for (mode, word) in RANGE_TYPES {
-        text.histogram(&[("type", word)], ranges.waits(mode), LONG);
-    }
+    by_share.waited(text);
     text.family(
         "locks_hold_duration_seconds",
         "histogram",
@@ -254,11 +206,130 @@ fn locks(text: &mut Text<'_>, engine: &Engine, http: &HttpFigures, shown: &Shown
     text.sample(&[], unclaimed.into());
 }
 
-fn connections(text: &mut Text<'_>, http: &HttpFigures, shown: &Shown) {
+/// The figures that are told by share, if there are shares. What belongs to none comes first.
+struct ByShare<'a> {
+    shares: &'a [(&'a str, ShareFigures)],
+}
+
+impl ByShare<'_> {
+    /// Tells every share, with its label, which is left out if there are no shares.
+    fn each(&self, mut tell: impl FnMut(&[Label<'_>], &ShareFigures)) {
+        for (name, figures) in self.shares {
+            let label = [("share", *name)];
+            tell(&label[usize::from(self.shares.len() == 1)..], figures);
+        }
+    }
+
+    /// Tells every share and type of what is held. A share has only the types that it has seen.
+    fn each_type(&self, mut tell: impl FnMut(&[Label<'_>], HeldType, &ShareFigures)) {
+        self.each(|share, figures| {
+            let is_named = share.iter().any(|(_, name)| !name.is_empty());
+            for held in HeldType::all() {
+                if !is_named || figures.has_seen(held) {
+                    let labels = [share, &[("type", held.word())]].concat();
+                    tell(&labels, held, figures);
+                }
+            }
+        });
+    }
+
+    fn acquired(&self, text: &mut Text<'_>) {
+        text.counter(
+            "locks_acquire_total",
+            "Requests to hold something; denied: refused, not free in time, or not waited for to the end; deadlock: they would have waited for themselves.",
+        );
+        self.each_type(|labels, held, figures| {
+            for status in Status::ALL {
+                let labels = [labels, &[("status", status.word())]].concat();
+                text.sample(&labels, figures.acquired(held, status));
+            }
+        });
+    }
+
+    fn released(&self, text: &mut Text<'_>) {
+        text.counter(
+            "locks_release_total",
+            "Grants and range locks that ended; timeout: with their lease, grace_expired: not had back after a restart, break: by an operator.",
+        );
+        self.each(|share, figures| {
+            for why in EndReason::ALL {
+                let labels = [share, &[("reason", why.word())]].concat();
+                text.sample(&labels, figures.ended(why));
+            }
+        });
+    }
+
+    fn active(&self, text: &mut Text<'_>) {
+        text.gauge(
+            "locks_active",
+            "Grants held now; shared and exclusive: range locks.",
+        );
+        self.each_type(|labels, held, figures| text.sample(labels, figures.active(held)));
+    }
+
+    fn waited(&self, text: &mut Text<'_>) {
+        text.family(
+            "locks_blocking_duration_seconds",
+            "histogram",
+            "How long those waited that were granted after they had waited.",
+        );
+        self.each_type(|labels, held, figures| text.histogram(labels, figures.waits(held), LONG));
+    }
+}
+
+/// The clients of each adapter that a limit names, and of all others together. None if there is no limit.
+fn by_adapter(engine: &Engine, shown: &Shown) -> Vec<(String, AdapterCounts)> {
+    let view = engine.view(shown.now);
+    let named = view.limited_adapters();
+    let mut all: Vec<_> = named.map(|(it, counts)| (it.to_owned(), counts)).collect();
+    if !all.is_empty() {
+        let [_, rest] = view.adapter_counts("");
+        let rest = all.iter().fold(rest, |rest, (_, it)| rest.without(*it));
+        match all.iter_mut().find(|(adapter, _)| adapter == OTHERS) {
+            Some((_, others)) => *others = others.with(rest),
+            None => all.push((OTHERS.to_owned(), rest)),
+        }
+    }
+    all
+}
+
+/// What adapters are called together that no limit names.
+const OTHERS: &str = "other";
+
+/// Open connections by door, less those that are attached to a client of another adapter: these count there.
+fn open(engine: &Engine, http: &HttpFigures, shown: &Shown) -> Vec<(String, u64)> {
+    let doors = [Door::Line, Door::Http];
+    let mut open: Vec<_> = doors.map(|it| (it.word().to_owned(), http.open(it))).into();
+    let adapters = by_adapter(engine, shown);
+    if adapters.is_empty() {
+        return open;
+    }
+    // Only connections that speak the line protocol attach.
+    let [of_line, all] = engine.view(shown.now).adapter_counts(ADAPTER_DEFAULT);
+    let elsewhere = u64::from(all.conns - of_line.conns);
+    open[0].1 = open[0].1.saturating_sub(elsewhere);
+    let is_line_named = adapters
+        .iter()
+        .any(|(adapter, _)| adapter == ADAPTER_DEFAULT);
+    for (adapter, counts) in adapters {
+        let conns = match adapter.as_str() {
+            ADAPTER_DEFAULT => continue, // by door
+            OTHERS if !is_line_named => counts.conns - of_line.conns,
+            _ => counts.conns,
+        };
+        match open.iter_mut().find(|(it, _)| *it == adapter) {
+            Some((_, open)) => *open += u64::from(conns),
+            None => open.push((adapter, conns.into())),
+        }
+    }
+    open
+}
+
+fn connections(text: &mut Text<'_>, engine: &Engine, http: &HttpFigures, shown: &Shown) {
     let doors = [Door::Line, Door::Http];
     text.gauge("connections_active", "Open connections.");
-    for door in doors {
-        text.sample(&[("adapter", door.word())], http.open(door));
+    for (adapter, open) in open(engine, http, shown) {
+        text.sample(&[("adapter", &adapter)], open);
     }
     let doors = doors.map(|door| (door.word(), http.door(door)));
     text.counter(
@@ -294,7 +365,7 @@ fn connections(text: &mut Text<'_>, http: &HttpFigures, shown: &Shown) {
     text.sample(&[], handshakes.open);
     text.counter(
         "latchd_tls_handshakes_total",
-        "TLS handshakes that ended; late: not within --tls-handshake-timeout, or one too many.",
+        "TLS handshakes that ended; late: not within --tls-handshake-timeout, or ended to make room.",
     );
     for (result, count) in [
         ("done", handshakes.done),
@@ -355,8 +426,22 @@ fn entries(text: &mut Text<'_>, engine: &Engine, shown: &Shown) {
         "Clients that are known; away: without a connection.",
     );
     let (attached, away) = view.client_count();
-    text.sample(&[("state", "attached")], attached as u64);
-    text.sample(&[("state", "away")], away as u64);
+    let adapters = by_adapter(engine, shown);
+    for (adapter, it) in &adapters {
+        let away = it.clients - it.attached;
+        for (state, count) in [("attached", it.attached), ("away", away)] {
+            text.sample(&[("adapter", adapter), ("state", state)], count.into());
+        }
+    }
+    if adapters.is_empty() {
+        text.sample(&[("state", "attached")], attached as u64);
+        text.sample(&[("state", "away")], away as u64);
+    }
+    text.counter(
+        "latchd_client_returns_total",
+        "How often a client that had no connection has come back.",
+    );
+    text.sample(&[], view.client_returns());
     text.gauge(
         "latchd_list_and_barrier_waiters",
         "Clients that wait for a value of a list, or at a barrier.",

@@ -7,10 +7,10 @@ use std::process::{Command, Stdio};
 use super::super::sample::{NOW, Sample, acquire, conn, member, shown};
 use super::*;
 use crate::base::{Millis, Nanos};
-use crate::engine::Rules;
 use crate::engine::types::{
-    Attach, Effect, Input, Mode, RangeAsk, RangeRequest, Reply, Request, Secret, Span,
+    Attach, Effect, Input, Mode, RangeAsk, RangeRequest, Reply, Request, Secret, Share, Span,
 };
+use crate::engine::{ClientLimit, Rules, SHARES_MAX};
 
 const LOCK: Mode = Mode::Slot { limit: 1 };
 
@@ -207,6 +207,40 @@ fn ends_are_counted_by_their_reason() {
     assert_eq!(samples["locks_held"], 0.0);
 }
 
+#[test]
+fn lateness_of_expiries_is_counted_and_releases_are_not() {
+    let mut it = Sample::new(Rules::default());
+    it.ask(1, acquire(b"punctual", LOCK, Millis::ZERO));
+    it.ask(1, acquire(b"late", LOCK, Millis::ZERO));
+    it.ask(2, acquire(b"released", LOCK, Millis::ZERO));
+    it.apply(Input::Disconnected(conn(2)));
+    let lease_ns = 600_000_000_000;
+    it.now = Nanos(NOW.0 + lease_ns);
+    it.ask(1, Request::Position { key: b"punctual" }); // finds the lease over
+    it.now = Nanos(NOW.0 + lease_ns + 5_000_000);
+    it.apply(Input::Time(u64::MAX));
+    let samples = render_engine(&it.engine);
+    for (series, want) in [
+        ("latchd_expiry_lateness_seconds_count", 2.0),
+        (
+            "latchd_expiry_lateness_seconds_bucket{le=\"0.000001024\"}",
+            1.0,
+        ),
+        (
+            "latchd_expiry_lateness_seconds_bucket{le=\"0.004194304\"}",
+            1.0,
+        ),
+        (
+            "latchd_expiry_lateness_seconds_bucket{le=\"0.008388608\"}",
+            2.0,
+        ),
+    ] {
+        assert_eq!(samples.get(series), Some(&want), "{series}");
+    }
+    let sum = samples["latchd_expiry_lateness_seconds_sum"];
+    assert!((sum - 0.005).abs() < 0.000_01, "{sum}");
+}
+
 /// Something about bytes of `f`, asked on this connection.
 fn about_bytes(it: &mut Sample, number: u32, ask: RangeAsk) {
     let request = RangeRequest {
@@ -336,11 +370,248 @@ fn range_locks_are_counted_beside_the_others_and_named_nowhere() {
     }
 }
 
+fn shares(named: &[(&str, &str)]) -> Vec<Share> {
+    let share = |(name, prefix): &(&str, &str)| Share {
+        name: (*name).into(),
+        prefix: prefix.as_bytes().into(),
+    };
+    named.iter().map(share).collect()
+}
+
+/// Gives everything its share, a slice at a time.
+fn set_shares(it: &mut Sample, named: &[(&str, &str)]) {
+    it.apply(Input::Shares(&shares(named)));
+    for _ in 0..1_000 {
+        it.apply(Input::Time(1_000));
+        it.engine.check();
+        if it.engine.next_deadline() != Some(Nanos(0)) {
+            return;
+        }
+    }
+    panic!("the walk does not end");
+}
+
+/// The samples of all families that shares have a part in, but those of histograms other than `_count`.
+fn of_shares(it: &Sample) -> BTreeMap<String, f64> {
+    let mut samples = render_engine(&it.engine);
+    samples.retain(|series, value| {
+        let families = [
+            "locks_acquire",
+            "locks_release",
+            "locks_active",
+            "locks_blocking",
+        ];
+        let is_bucket = series.contains("_bucket") || series.contains("_sum");
+        *value != 0.0 && !is_bucket && families.iter().any(|family| series.starts_with(family))
+    });
+    samples
+}
+
+fn assert_samples(it: &Sample, want: &[(&str, f64)]) {
+    let want = want
+        .iter()
+        .map(|(series, value)| ((*series).to_owned(), *value));
+    assert_eq!(of_shares(it), want.collect());
+}
+
+#[test]
+fn figures_of_shares_are_told_apart_by_the_longest_prefix() {
+    use Sharing::Exclusive;
+    let mut it = Sample::new(Rules {
+        deadlock_detection: true,
+        ..Rules::default()
+    });
+    set_shares(
+        &mut it,
+        &[("media", "/m/"), ("video", "/m/video/"), ("idle", "x")],
+    );
+    let wait = Millis::from_secs(10);
+    it.ask(1, acquire(b"/m/a", LOCK, Millis::ZERO));
+    it.ask(2, acquire(b"/m/a", LOCK, Millis::ZERO)); // in vain
+    it.ask(1, acquire(b"/m/video/a", LOCK, Millis::ZERO));
+    it.ask(2, acquire(b"/m/video/a", LOCK, wait)); // waits until the first leaves
+    it.ask(3, acquire(b"/m/video/b", Mode::Read, Millis::ZERO));
+    it.ask(4, acquire(b"job", LOCK, Millis::ZERO));
+    it.ask(3, acquire(b"job", LOCK, wait)); // waits
+    it.ask(4, acquire(b"/m/video/b", Mode::Write, wait)); // would wait for itself
+    let request = |resource, ask| RangeRequest {
+        resource,
+        owner: b"",
+        ask,
+    };
+    it.apply(Input::Range(
+        conn(5),
+        None,
+        request(b"/m/f", lock(Exclusive, 0, 9, 0)),
+    ));
+    it.apply(Input::Range(
+        conn(5),
+        None,
+        request(b"/m/f", lock(Exclusive, 20, 9, 0)),
+    ));
+    it.apply(Input::Range(
+        conn(6),
+        None,
+        request(b"/m/f", lock(Exclusive, 0, 1, 0)),
+    )); // in vain
+    it.apply(Input::Range(
+        conn(7),
+        None,
+        request(b"g", lock(Exclusive, 0, 1, 0)),
+    ));
+    it.engine.check();
+    assert_samples(
+        &it,
+        &[
+            (
+                "locks_acquire_total{share=\"\",type=\"exclusive\",status=\"granted\"}",
+                1.0,
+            ),
+            (
+                "locks_acquire_total{share=\"\",type=\"lock\",status=\"granted\"}",
+                1.0,
+            ),
+            (
+                "locks_acquire_total{share=\"media\",type=\"exclusive\",status=\"denied\"}",
+                1.0,
+            ),
+            (
+                "locks_acquire_total{share=\"media\",type=\"exclusive\",status=\"granted\"}",
+                2.0,
+            ),
+            (
+                "locks_acquire_total{share=\"media\",type=\"lock\",status=\"denied\"}",
+                1.0,
+            ),
+            (
+                "locks_acquire_total{share=\"media\",type=\"lock\",status=\"granted\"}",
+                1.0,
+            ),
+            (
+                "locks_acquire_total{share=\"video\",type=\"lock\",status=\"granted\"}",
+                1.0,
+            ),
+            (
+                "locks_acquire_total{share=\"video\",type=\"read\",status=\"granted\"}",
+                1.0,
+            ),
+            (
+                "locks_acquire_total{share=\"video\",type=\"write\",status=\"deadlock\"}",
+                1.0,
+            ),
+            ("locks_active{share=\"\",type=\"exclusive\"}", 1.0),
+            ("locks_active{share=\"\",type=\"lock\"}", 1.0),
+            ("locks_active{share=\"media\",type=\"exclusive\"}", 2.0),
+            ("locks_active{share=\"media\",type=\"lock\"}", 1.0),
+            ("locks_active{share=\"video\",type=\"lock\"}", 1.0),
+            ("locks_active{share=\"video\",type=\"read\"}", 1.0),
+        ],
+    );
+    // The first leaves, the leases of the others end, and an operator ends the bytes.
+    it.now = Nanos(NOW.0 + 1_000_000_000);
+    it.apply(Input::Disconnected(conn(1)));
+    it.apply(Input::BreakRanges(conn(8), b"/m/f", None));
+    it.engine.check();
+    it.now = Nanos(NOW.0 + 700_000_000_000);
+    it.apply(Input::Time(u64::MAX));
+    it.apply(Input::Disconnected(conn(7)));
+    it.apply(Input::Time(u64::MAX));
+    it.engine.check();
+    let mut samples = of_shares(&it);
+    samples.retain(|series, _| !series.starts_with("locks_acquire"));
+    let want = [
+        (
+            "locks_blocking_duration_seconds_count{share=\"video\",type=\"lock\"}",
+            1.0,
+        ),
+        ("locks_release_total{share=\"\",reason=\"disconnect\"}", 1.0),
+        ("locks_release_total{share=\"\",reason=\"timeout\"}", 1.0),
+        ("locks_release_total{share=\"media\",reason=\"break\"}", 2.0),
+        (
+            "locks_release_total{share=\"media\",reason=\"disconnect\"}",
+            1.0,
+        ),
+        (
+            "locks_release_total{share=\"video\",reason=\"disconnect\"}",
+            1.0,
+        ),
+        (
+            "locks_release_total{share=\"video\",reason=\"timeout\"}",
+            2.0,
+        ),
+    ];
+    let want = want.map(|(series, value)| (series.to_owned(), value));
+    assert_eq!(samples, want.into());
+    let text = render(&it.engine, &HttpFigures::default(), &Pace::default());
+    assert!(!text.contains("/m/"), "a key is in no label");
+    assert!(text.contains("locks_release_total{share=\"idle\",reason=\"explicit\"} 0\n"));
+}
+
+#[test]
+fn a_change_of_shares_moves_what_is_held_and_keeps_what_was_counted() {
+    let mut it = Sample::new(Rules::default());
+    it.hold(1, 300); // key-0 to key-299
+    about_bytes(&mut it, 2, lock(Sharing::Shared, 0, 9, 0)); // of "f"
+    it.ask(2, acquire(b"idle", LOCK, Millis::ZERO));
+    it.apply(Input::Disconnected(conn(3)));
+    let active = |it: &Sample, share: &str| {
+        let samples = of_shares(it);
+        let series = format!("locks_active{{share=\"{share}\",type=\"lock\"}}");
+        samples.get(&series).copied().unwrap_or_default()
+    };
+    set_shares(&mut it, &[("twos", "key-2"), ("f", "f")]);
+    assert_eq!((active(&it, "twos"), active(&it, "")), (111.0, 190.0));
+    assert_eq!(
+        of_shares(&it)["locks_active{share=\"f\",type=\"shared\"}"],
+        1.0
+    );
+    let granted = "locks_acquire_total{share=\"\",type=\"lock\",status=\"granted\"}";
+    assert_eq!(of_shares(&it)[granted], 301.0, "as it was counted");
+    it.ask(4, acquire(b"key-2x", LOCK, Millis::ZERO));
+    // While the walk is under way, another change: it follows the first.
+    it.apply(Input::Shares(&shares(&[("ones", "key-1")])));
+    it.apply(Input::Time(1));
+    it.ask(5, acquire(b"key-1x", LOCK, Millis::ZERO));
+    it.apply(Input::Disconnected(conn(4)));
+    it.engine.check();
+    set_shares(&mut it, &[("ones", "key-1"), ("twos", "key-2")]);
+    assert_eq!((active(&it, "ones"), active(&it, "twos")), (112.0, 111.0));
+    let of_twos = "locks_acquire_total{share=\"twos\",type=\"lock\",status=\"granted\"}";
+    assert_eq!(of_shares(&it).get(of_twos), None, "counted anew");
+    assert_eq!(of_shares(&it)[granted], 301.0, "and not for no share");
+    // Without shares it is as it ever was.
+    set_shares(&mut it, &[]);
+    let text = render(&it.engine, &HttpFigures::default(), &Pace::default());
+    assert!(!text.contains("share="));
+    let all = "locks_active{type=\"lock\"}";
+    assert_eq!(of_shares(&it)[all], 302.0);
+}
+
+#[test]
+fn promtool_has_nothing_to_complain_of_with_the_most_shares() {
+    let mut it = Sample::new(Rules::default());
+    let names: Vec<String> = (0..SHARES_MAX).map(|it| format!("share-{it}")).collect();
+    let named: Vec<(&str, &str)> = names.iter().map(|it| (&**it, &**it)).collect();
+    set_shares(&mut it, &named);
+    for name in &names {
+        it.ask(1, acquire(name.as_bytes(), LOCK, Millis::ZERO));
+        it.ask(2, acquire(name.as_bytes(), LOCK, Millis::ZERO));
+    }
+    let text = render(&it.engine, &HttpFigures::default(), &Pace::default());
+    assert_eq!(
+        read(&text)["locks_active{share=\"share-63\",type=\"lock\"}"],
+        1.0
+    );
+    assert!(text.len() < 300_000, "{} bytes", text.len());
+    promtool(&text);
+}
+
 #[test]
 fn clients_are_counted_and_not_named() {
     let mut it = Sample::new(Rules::default());
     for (number, id) in [(1, "gw/1"), (2, "gw/2")] {
         let attach = Attach {
+            adapter: None,
             id,
             ttl: Millis::from_secs(60),
             secret: Secret(b"s"),
@@ -355,6 +626,73 @@ fn clients_are_counted_and_not_named() {
     let samples = read(&text);
     assert_eq!(samples["latchd_clients{state=\"attached\"}"], 1.0);
     assert_eq!(samples["latchd_clients{state=\"away\"}"], 1.0);
+}
+
+#[test]
+fn clients_are_counted_by_the_adapters_that_limits_name() {
+    let limit = |adapter: &str| ClientLimit {
+        adapter: adapter.into(),
+        clients: 2,
+    };
+    let mut it = Sample::new(Rules {
+        clients_max: vec![limit("nfs"), limit("smb")],
+        ..Rules::default()
+    });
+    let mut http = HttpFigures::default();
+    for (number, id, adapter) in [
+        (1, "nfs/1", None),
+        (2, "nfs/1", None),
+        (3, "two", Some("nfs")),
+        (4, "three", Some("nfs")), // one too many
+        (5, "four", Some("secret-adapter")),
+        (6, "five", None), // is of `line`
+        (7, "six", Some("smb")),
+    ] {
+        http.note_accepted(Door::Line);
+        let attach = Attach {
+            id,
+            adapter,
+            ttl: Millis::from_secs(60),
+            secret: Secret(b"s"),
+        };
+        it.apply(Input::Attach(conn(number), attach));
+    }
+    http.note_accepted(Door::Http);
+    // One of nfs has no connection any more, the only one of smb comes back twice.
+    let attach = Attach {
+        id: "six",
+        adapter: None,
+        ttl: Millis::from_secs(60),
+        secret: Secret(b"s"),
+    };
+    it.apply(Input::Disconnected(conn(3)));
+    http.note_closed(Door::Line);
+    for number in [7, 8] {
+        it.apply(Input::Disconnected(conn(number)));
+        it.apply(Input::Attach(conn(number + 1), attach));
+    }
+    it.engine.check();
+    let text = render(&it.engine, &http, &Pace::default());
+    assert!(!text.contains("secret-adapter"));
+    let samples = read(&text);
+    for (series, want) in [
+        ("connections_active{adapter=\"line\"}", 2.0), // of "five", and one that was refused
+        ("connections_active{adapter=\"http\"}", 1.0),
+        ("connections_active{adapter=\"nfs\"}", 2.0),
+        ("connections_active{adapter=\"smb\"}", 1.0),
+        ("connections_active{adapter=\"other\"}", 1.0),
+        ("latchd_clients{adapter=\"nfs\",state=\"attached\"}", 1.0),
+        ("latchd_clients{adapter=\"nfs\",state=\"away\"}", 1.0),
+        ("latchd_clients{adapter=\"smb\",state=\"attached\"}", 1.0),
+        ("latchd_clients{adapter=\"smb\",state=\"away\"}", 0.0),
+        ("latchd_clients{adapter=\"other\",state=\"attached\"}", 2.0),
+        ("latchd_clients{adapter=\"other\",state=\"away\"}", 0.0),
+        ("latchd_client_returns_total", 2.0),
+        ("locks_limit_hits_total{limit_type=\"clients\"}", 1.0),
+    ] {
+        assert_eq!(samples.get(series), Some(&want), "{series}");
+    }
+    promtool(&text);
 }
 
 #[test]
@@ -628,7 +966,10 @@ fn a_member_of_a_cluster_shows_what_it_is_and_how_fast() {
 
 #[test]
 fn promtool_has_nothing_to_complain_of() {
-    let text = render_member("leader"); // has all families
+    promtool(&render_member("leader")); // has all families
+}
+
+fn promtool(text: &str) {
     let child = Command::new("promtool")
         .args(["check", "metrics"])
         .stdin(Stdio::piped())

@@ -14,7 +14,7 @@ mod figures;
 mod files;
 mod metrics;
 mod metrics_cluster;
-mod pages;
+pub(super) mod pages;
 #[cfg(test)]
 mod sample;
 mod serve;
@@ -52,6 +52,8 @@ pub(super) struct Http {
     line_bytes: usize,
     /// Where long answers are written before their length is known.
     page: Vec<u8>,
+    /// Key of the present request, for repeats of it; empty if it has no id.
+    pub(super) request_key: Vec<u8>,
     /// From which the ids of requests are made that bring none.
     ids: u64,
     day: Day,
@@ -100,6 +102,17 @@ impl Http {
                 self.figures.note_closed(Door::Http);
                 self.memo_bytes -= codec.memo.heap_bytes();
             }
+        }
+    }
+
+    /// Sets the key under which the engine finds a repeated request: its id, a blank and the asker.
+    /// An id has no blank, so two different pairs never give the same key.
+    pub(super) fn set_request_key(&mut self, id: Option<&str>, asker: &[u8]) {
+        self.request_key.clear();
+        if let Some(id) = id {
+            self.request_key.extend_from_slice(id.as_bytes());
+            self.request_key.push(b' ');
+            self.request_key.extend_from_slice(asker);
         }
     }
 

@@ -26,11 +26,11 @@ use crate::wire::http::problem::UNKNOWN_CURSOR;
 use crate::wire::http::{Page, Problem};
 
 /// Most looks of one page. A look is at a slot, or at so many bytes of a name that is searched.
-const LOOKS_MAX: usize = 4_096;
-const SEARCHED_BYTES_PER_LOOK: usize = 64;
+pub(in crate::server) const LOOKS_MAX: usize = 4_096;
+pub(in crate::server) const SEARCHED_BYTES_PER_LOOK: usize = 64;
 
 /// A page ends when it is this long: the entry that made it so is its last.
-const PAGE_BYTES: usize = 64 * 1024;
+pub(in crate::server) const PAGE_BYTES: usize = 64 * 1024;
 
 /// Most holders and waiters that are shown of each lock on a page.
 const LISTED_MAX: usize = 8;

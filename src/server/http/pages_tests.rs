@@ -99,6 +99,7 @@ fn a_client_is_the_same_one_whatever_its_connections_are_called() {
             it.apply(Input::Hello(conn(number), Some(name)));
         }
         let attach = Attach {
+            adapter: None,
             id,
             ttl: Millis::from_secs(60),
             secret: Secret(b"s"),
@@ -429,6 +430,7 @@ fn pages_of_clients_show_each_once_and_no_secret() {
     for number in 0..3_000 {
         let id = format!("gw/{number}");
         let attach = Attach {
+            adapter: None,
             id: &id,
             ttl: Millis(5_000),
             secret: Secret(b"hush"),
@@ -436,6 +438,7 @@ fn pages_of_clients_show_each_once_and_no_secret() {
         it.apply(Input::Register(conn(1), attach));
     }
     let attach = Attach {
+        adapter: None,
         id: "gw/7",
         ttl: Millis(6_000),
         secret: Secret(b"hush"),

@@ -5,7 +5,7 @@ use std::mem;
 use super::super::Server;
 use super::super::budget::Kind;
 use super::super::closing::Closing;
-use super::super::conn::{self, Flow, Owed, Transport};
+use super::super::conn::{self, Flow, Owed, Phase, Transport};
 use super::super::durable::Kept;
 use super::super::serve::{Weight, is_tls_hello, takes_room};
 use super::access::Refused;
@@ -15,7 +15,7 @@ use crate::engine::types::{Attach, By, Input, OfClient, RangeAsk, Refusal, Reply
 use crate::store::{Redirect, Store};
 use crate::wire::http::answer::CONTINUE;
 use crate::wire::http::context::Context;
-use crate::wire::http::problem::{NO_LEADER, leader_without_http};
+use crate::wire::http::problem::{BODY_TOO_LONG, HEAD_TOO_LONG, NO_LEADER, leader_without_http};
 use crate::wire::http::{self, Ask, Asked, Decoded, HttpCodec, Part, Problem, Reader, Speech};
 
 /// What it costs to read and answer one request over HTTP, beyond what a line costs.
@@ -79,7 +79,10 @@ impl<T: Transport, S: Store> Server<T, S> {
                     if part == Part::Nothing {
                         used = input.len(); // empty lines between two requests
                     }
-                    self.note_part(now, id, part, wants_continue);
+                    let is_stranger = self.conns[id.slot as usize].phase == Phase::Unauthenticated;
+                    if !is_stranger || self.hears_on(now, id, part, &input[used..], &mut scratch) {
+                        self.note_part(now, id, part, wants_continue);
+                    }
                     break;
                 }
                 Decoded::Fault(problem) => {
@@ -90,6 +93,48 @@ impl<T: Transport, S: Store> Server<T, S> {
         }
         self.scratch = scratch;
         used
+    }
+
+    /// Whether more of an unfinished request is read on a connection without a token: if its head
+    /// shows one, or while it is short.
+    #[cold]
+    fn hears_on(
+        &mut self,
+        now: Nanos,
+        id: ConnId,
+        part: Part,
+        input: &[u8],
+        scratch: &mut Vec<u8>,
+    ) -> bool {
+        let reader = self.conns[id.slot as usize]
+            .codec
+            .as_http()
+            .map(|it| it.reader);
+        if let Some(asked) = reader.and_then(|reader| reader.head(input, scratch)) {
+            self.budget.charge_visits(1 + input.len() / 64);
+            match self.check_head(id, &asked) {
+                Err(Refused::WrongSecret) => {
+                    self.keep_context(now, id, &asked.context);
+                    self.turn_away(now, id);
+                    return false;
+                }
+                Err(Refused::Problem(problem)) => {
+                    self.end_with(now, id, &problem);
+                    return false;
+                }
+                Ok(()) => {}
+            }
+        }
+        let is_stranger = self.conns[id.slot as usize].phase == Phase::Unauthenticated;
+        let is_too_long = is_stranger && input.len() >= self.passes.stranger_bytes_max();
+        if is_too_long {
+            let problem = match part {
+                Part::Body => BODY_TOO_LONG,
+                Part::Head | Part::Nothing => HEAD_TOO_LONG,
+            };
+            self.end_with(now, id, &problem);
+        }
+        !is_too_long
     }
 
     /// The connection, if its next request may be served.
@@ -131,12 +176,17 @@ impl<T: Transport, S: Store> Server<T, S> {
 
     /// Whether the request is left for later, for the same reasons as a line would be.
     fn is_put_off(&mut self, now: Nanos, id: ConnId, asked: &Asked<'_>) -> bool {
+        let is_stranger = self.conns[id.slot as usize].phase == Phase::Unauthenticated;
+        if is_stranger && self.check_head(id, asked).is_err() {
+            return false; // it is refused, which waits for nothing
+        }
         let is_behind = self.is_behind_with_pushes();
         // A full disk is behind until somebody makes room: whoever would wait for it is refused.
         let is_store_behind = self.store.is_behind() && !self.held_back.is_full();
         let Self {
             conns,
             engine,
+            memory,
             puts_off,
             ..
         } = self;
@@ -150,7 +200,7 @@ impl<T: Transport, S: Store> Server<T, S> {
         {
             Some(Flow::AwaitsStore)
         } else {
-            puts_off.flow(asked, engine, || !conn.outbox.is_empty())
+            puts_off.flow(asked, engine, memory.unread_max, || !conn.outbox.is_empty())
         };
         let Some(flow) = flow else {
             return false;
@@ -257,11 +307,19 @@ impl<T: Transport, S: Store> Server<T, S> {
                 self.say_reply(now, id, &Reply::Refused(Refusal::Storage));
             }
             Ask::Engine { request, by } => {
-                let input = match by {
-                    Some(by) => Input::RequestBy(id, owner(by), request),
-                    None => Input::Request(id, request),
+                let takes_a_walk = ask.takes_a_walk();
+                let Some(by) = by else {
+                    return self.put(now, id, Input::Request(id, request), takes_a_walk);
                 };
-                return self.put(now, id, input, ask.takes_a_walk());
+                let request_key = mem::take(&mut self.http.request_key);
+                let by = By {
+                    owner: by.owner,
+                    request: &request_key,
+                };
+                let input = Input::RequestBy(id, by, request);
+                let is_decided = self.put(now, id, input, takes_a_walk);
+                self.http.request_key = request_key;
+                return is_decided;
             }
             Ask::Subscribe(request) => {
                 if let Some(codec) = self.conns[id.slot as usize].codec.as_http() {
@@ -293,7 +351,9 @@ impl<T: Transport, S: Store> Server<T, S> {
             Ask::BreakRanges { resource, span } => {
                 return self.break_ranges(now, id, resource, span);
             }
+            Ask::BreakRangesOf { client } => return self.break_ranges_of(now, id, client),
             Ask::Grace { ends } => return self.look_at_grace(now, id, ends),
+            Ask::Lease { key } | Ask::Holders { key } if self.is_other_kind(now, id, key) => {}
             Ask::Lease { key } => self.show_lease(now, id, key),
             _ => self.show(now, id, &ask, has_file),
         }
@@ -365,13 +425,5 @@ fn is_recorded(what: &Result<Ask<'_>, Problem<'_>>) -> bool {
         Ok(Ask::Register(_)) => true,
         Ok(Ask::Range { request, .. }) => matches!(request.ask, RangeAsk::Lock { .. }),
         _ => false,
-    }
-}
-
-/// Who asks, as the table knows it.
-fn owner(by: http::By<'_>) -> By<'_> {
-    By {
-        owner: by.owner,
-        request: by.request_id.unwrap_or_default().as_bytes(),
     }
 }

@@ -6,6 +6,7 @@
 use std::mem;
 
 use super::super::conn::{Conn, Transport};
+use super::super::ranges::RangesWanted;
 use super::super::stats::waits;
 use super::super::{Server, ranges};
 use super::pages::{self, Client, Wanted};
@@ -39,7 +40,10 @@ impl<T: Transport, S: Store> Server<T, S> {
                 };
                 self.show_health(id, health);
             }
-            Ask::OpenApi => self.show_file(id, Some(&dashboard::OPENAPI), has_file),
+            Ask::OpenApi => {
+                let file = dashboard::openapi(self.passes.asks_for_token());
+                self.show_file(id, Some(file), has_file);
+            }
             Ask::Dashboard => self.show_file(id, Some(&dashboard::PAGE), has_file),
             Ask::Asset { file } => self.show_file(id, dashboard::asset(file), has_file),
             Ask::Metrics => self.show_metrics(now, id),
@@ -147,6 +151,20 @@ impl<T: Transport, S: Store> Server<T, S> {
                 page: part,
                 contains,
             } => pages::resources(page, view, part, contains),
+            Ask::RangesOf {
+                of,
+                after,
+                limit,
+                contains,
+            } => {
+                let wanted = RangesWanted {
+                    of,
+                    after,
+                    limit,
+                    contains,
+                };
+                Ok(ranges::ranges_of(page, view, now, wanted))
+            }
             Ask::Ranges { resource } => Ok(ranges::ranges(page, view, now, resource)),
             Ask::Waits => Ok(waits(page, view)),
             Ask::Who { key } => Ok(pages::who(page, view, key, &address_of)),

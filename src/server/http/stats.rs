@@ -4,10 +4,9 @@
 //! so that a page may ask for it every second. Percentiles are of the last full second, the same for
 //! everybody who asks.
 
-use super::super::stats::totals;
+use super::super::stats::{percentiles, totals};
 use super::shown::Shown;
 use crate::engine::Engine;
-use crate::histogram::Percentiles;
 use crate::store::ClusterShown;
 use crate::wire::json::{push_number, push_str_escaped};
 
@@ -80,16 +79,6 @@ fn push_cluster(out: &mut Vec<u8>, it: &ClusterShown) {
     out.push(b'}');
 }
 
-fn percentiles(out: &mut Vec<u8>, called: &str, it: &Percentiles) {
-    title(out, called);
-    out.extend_from_slice(b"{\"count\":");
-    push_number(out, it.count);
-    number(out, "p50", it.p50_us);
-    number(out, "p99", it.p99_us);
-    number(out, "max", it.max_us);
-    out.push(b'}');
-}
-
 /// `,"title":`, which is ours and needs no escapes.
 fn title(out: &mut Vec<u8>, title: &str) {
     out.extend_from_slice(b",\"");
@@ -115,6 +104,7 @@ mod tests {
     use crate::dashboard::{ASSETS, OPENAPI};
     use crate::engine::Rules;
     use crate::engine::types::{Mode, Request};
+    use crate::histogram::Percentiles;
 
     fn told(engine: &Engine, shown: &Shown) -> Value {
         let mut out = Vec::new();

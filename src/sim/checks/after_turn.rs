@@ -108,9 +108,13 @@ impl Simulation {
         let is_over = self.life.draining.is_some() && (is_done || self.is_shutdown_forced());
         // A client that said `hello` and does not read its pushes is a slow consumer.
         let is_slow = conn.may_be_pushed_to && conn.unread_since.is_some();
+        // A connection that was not let in makes room for others, at either of two bounds.
+        let is_bounded = settings.connections_max != 0 || settings.memory_max != 0;
+        let makes_room = settings.access.asks_for_token() && !conn.is_open && is_bounded;
         conn.has_left()
             || conn.close_arrived
             || conn.end_told
+            || makes_room
             || is_slow
             || is_over
             || conn.is_overdue(self.now, settings, owns)
@@ -592,6 +596,10 @@ impl Simulation {
                 if is_guess {
                     (is_parked, wait) = (true, WRONG_SECRET_MAX);
                 }
+            }
+            if let RequestKind::Fatal(Some("error_auth")) = request.kind {
+                is_guess = true;
+                (is_parked, wait) = (true, self.plan.settings.auth_timeout);
             }
             if !is_parked || self.life.draining.is_some() && !is_guess {
                 return Err(format!(

@@ -206,12 +206,9 @@ impl AnswerCheck<'_> {
     /// Whether this is the `error` of the read timeout, which answers an unfinished request. A
     /// client that asked for nothing is told nothing: it would take it for its next answer.
     fn is_read_timeout(&self, conn: &Connection, line: &[u8]) -> bool {
-        let is_unauthenticated = self.plan.settings.access.asks_for_token() && !conn.is_open;
-        let word: &[u8] = if is_unauthenticated {
-            b"error_auth"
-        } else {
-            b"error"
-        };
+        if self.plan.settings.access.asks_for_token() && !conn.is_open {
+            return false; // it is closed without a word
+        }
         let owns = conn.is_subscribed()
             || self.known_ranges.owns_something(self.conn_number)
             || self.known_grants.owns_something(self.conn_number, self.now);
@@ -241,7 +238,7 @@ impl AnswerCheck<'_> {
             });
         let has_asked = conn.is_mid_frame() || !conn.open_requests.is_empty();
         let is_overdue = conn.is_overdue(self.now, &self.plan.settings, owns);
-        line == word && has_asked && is_overdue && !is_answer
+        line == b"error" && has_asked && is_overdue && !is_answer
     }
 
     /// An answer about an entry, a subscription or a signal.

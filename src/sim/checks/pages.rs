@@ -4,6 +4,7 @@
 //! Whoever walks over all pages meets a lock that was held all the while, once and not twice.
 
 use super::answers::{AnswerCheck, AnswerKind};
+use crate::engine::types::Mode;
 use crate::sim::clients::connection::{Connection, Moment, OpenRequest, Walk};
 use crate::sim::clients::request::Look;
 use crate::sim::json::Json;
@@ -37,6 +38,9 @@ impl AnswerCheck<'_> {
             ("200", Look::Head) if body.is_empty() => return Ok(AnswerKind::Head),
             ("200", Look::Metrics) => return self.check_metrics(conn, body),
             ("200", Look::Head | Look::Figures) => return Err(format!("{look:?} has a body")),
+            ("409", Look::Lease { key }) if self.may_be(key, false) => {
+                return Ok(AnswerKind::Other);
+            }
             ("200", _) => {}
             _ => return Err(format!("{look:?} was answered {status}")),
         }
@@ -132,6 +136,13 @@ impl AnswerCheck<'_> {
         }
     }
 
+    /// Whether the key may be a lock, or may be of another kind. With mismatched requests it may
+    /// be either.
+    fn may_be(&self, key: usize, a_lock: bool) -> bool {
+        let is_lock = matches!(self.plan.keys[key].1, Mode::Slot { limit: 1 } | Mode::Lead);
+        is_lock == a_lock || self.plan.mismatch_pct > 0
+    }
+
     fn check_lease(&self, key: usize, json: &Json) -> Result<AnswerKind, String> {
         let certain: Vec<u64> = self.known_grants.certain_since(key, self.span).collect();
         if !json.flag("held")? {
@@ -139,6 +150,9 @@ impl AnswerCheck<'_> {
                 Some(fence) => Err(format!("a client holds {fence}, and nobody does")),
                 None => Ok(AnswerKind::Other),
             };
+        }
+        if !self.may_be(key, true) {
+            return Err("a key of another kind is shown as a lock".to_owned());
         }
         let fence = json.number("fencing_token")?;
         if self.known_grants.is_over_before(fence, self.turn) {

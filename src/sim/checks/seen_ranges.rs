@@ -106,10 +106,10 @@ impl SeenResource {
         self.held.iter().filter(|it| it.excludes(wanted))
     }
 
-    /// What holds of every table.
-    fn check(&self) -> Result<(), String> {
+    /// What holds of every table. What different lives have granted (`epochs`) is not one, though it touches.
+    fn check(&self, epochs: &[u64]) -> Result<(), String> {
         for (at, it) in self.held.iter().enumerate() {
-            for other in &self.held[at + 1..] {
+            for (other, epoch) in self.held.iter().zip(epochs).skip(at + 1) {
                 if it.excludes(other) {
                     return Err(format!("held by two at once: {it:?} and {other:?}"));
                 }
@@ -117,7 +117,8 @@ impl SeenResource {
                 if it.owner == other.owner && it.cells.overlaps(other.cells) {
                     return Err(format!("held twice: {it:?} and {other:?}"));
                 }
-                let is_same = (it.mode, it.pending) == (other.mode, other.pending);
+                let is_same =
+                    (it.mode, it.pending, epochs[at]) == (other.mode, other.pending, *epoch);
                 if it.owner == other.owner && touch && is_same {
                     return Err(format!("two where there is one: {it:?} and {other:?}"));
                 }
@@ -212,7 +213,13 @@ impl SeenRanges {
                 held: held.collect::<Result<_, _>>()?,
                 waiting: waiting.collect::<Result<_, _>>()?,
             };
-            resource.check()?;
+            let grants = || it.held().map(|it| it.grant.unwrap_or_default());
+            let ids: BTreeSet<u64> = grants().map(|it| it.id).collect();
+            if ids.len() != resource.held.len() {
+                return Err(format!("two range locks have one number: {ids:?}"));
+            }
+            let epochs: Vec<u64> = grants().map(|it| it.epoch).collect();
+            resource.check(&epochs)?;
             for (waits, conn) in resource.waiting.iter().zip(it.waiting_on()) {
                 let conn = life.by_serial.get(&conn.serial).copied();
                 parked.insert((conn.unwrap_or_default(), waits.owner));

@@ -165,6 +165,8 @@ pub(crate) struct Connection {
     pub(crate) watches_write: bool,
     /// When the next segment may arrive at the earliest, because segments keep their order.
     pub(crate) next_arrival: Nanos,
+    /// When the client connected: its time to authenticate may run from here.
+    connected_at: Nanos,
     /// The server cannot have begun to wait for the current line before this.
     line_since: Nanos,
     sent_bytes: u64,
@@ -219,6 +221,7 @@ impl Connection {
             was_overdue: false,
             watches_write: false,
             next_arrival: now,
+            connected_at: now,
             line_since: now,
             sent_bytes: 0,
             arrived_bytes: 0,
@@ -421,10 +424,16 @@ impl Connection {
     /// Whether the read timeout may have struck.
     pub(crate) fn is_overdue(&self, now: Nanos, settings: &Settings, owns: bool) -> bool {
         let mut span = settings.read_timeout;
+        let mut since = self.line_since;
         if self.door == Door::Http && self.is_mid_frame() {
             span = span.min(HTTP_PART_MAX);
         }
-        let late = now >= self.line_since.after(span);
+        if settings.access.asks_for_token() && self.door == Door::Http {
+            span = span.min(settings.auth_timeout); // it may have asked for open pages only
+        } else if settings.access.asks_for_token() && !self.is_open {
+            (span, since) = (span.min(settings.auth_timeout), self.connected_at);
+        }
+        let late = now >= since.after(span);
         self.was_overdue || late && (self.is_mid_frame() || !owns)
     }
 

@@ -164,8 +164,11 @@ impl RequestWriter<'_> {
             }
             RequestKind::Entry(entry) => Some(self.entry_over_http(entry, argument)),
             RequestKind::Subscribe(ref subscription) => {
-                let path = stream_path(subscription)?;
-                Some(self.get(kind, verb, &path))
+                let (path, body) = stream_path(subscription)?;
+                Some(match body.is_empty() {
+                    true => self.get(kind, verb, &path),
+                    false => self.post(kind, verb, &path, &body),
+                })
             }
             RequestKind::Signal {
                 ref channel,
@@ -501,21 +504,27 @@ fn again(kept: &KeptAsk) -> WrittenRequest {
     written(kind, verb, frame, ask)
 }
 
-fn stream_path(subscription: &Subscription) -> Option<String> {
+/// The path of a stream, and its body if it has one.
+fn stream_path(subscription: &Subscription) -> Option<(String, String)> {
     let Subscription {
         topic,
         pattern,
         group,
     } = subscription;
     let is_text = str::from_utf8(pattern).is_ok() && !pattern.iter().any(u8::is_ascii_control);
+    let in_group = format!(
+        "{{\"pattern\":{},\"group\":{}}}",
+        quoted(pattern),
+        quoted(group)
+    );
     let pattern = encoded(pattern);
     let path = match topic {
         Topic::Listen if group.is_empty() => format!("/v1/signals?pattern={pattern}"),
-        Topic::Listen => format!("/v1/signals?pattern={pattern}&group={}", encoded(group)),
+        Topic::Listen => return is_text.then(|| ("/v1/signals".to_owned(), in_group)),
         Topic::Watch => format!("/v1/watch?pattern={pattern}"),
         Topic::Observe => format!("/v1/elections/{pattern}/events"),
     };
-    is_text.then_some(path)
+    is_text.then(|| (path, String::new()))
 }
 
 /// Percent-encoded, whatever it is.

@@ -88,9 +88,10 @@ fn thin_out(files: &[Vec<u8>], number: u64) -> Result<Vec<u8>, Unreadable> {
             owner,
             range,
             mode,
+            grant,
         } = range;
         let names = [resource, client.as_bytes(), owner];
-        push_ranged(&mut out, SALT, number, names, range, Some(mode));
+        push_ranged(&mut out, SALT, number, names, range, Some(mode), grant);
         count += 1;
     }
     push_end(&mut out, SALT, number, count);

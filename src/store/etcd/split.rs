@@ -195,12 +195,13 @@ impl Split {
             owner,
             range,
             mode,
+            grant,
         } = locked;
         let to = shard_of(resource, self.parts.len() as u32) as usize;
         let part = &mut self.parts[to];
         let mut frame = Vec::new();
         let names = [resource, client.as_bytes(), owner];
-        push_ranged(&mut frame, SALT, 0, names, range, Some(mode));
+        push_ranged(&mut frame, SALT, 0, names, range, Some(mode), grant);
         part.ranges.push(frame);
         part.tally.ranges += 1;
         if let Some(client) = clients.get_mut(client) {

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use super::*;
 use crate::base::Token;
-use crate::engine::types::{ByteRange, End, Mode, Sharing};
+use crate::engine::types::{ByteRange, End, Mode, RangeGrant, Sharing};
 
 const CLOCKS: Clocks = Clocks {
     now: Nanos(0),
@@ -109,6 +109,7 @@ impl Left {
                 owner,
                 range,
                 mode,
+                ..
             } => {
                 assert!(self.clients.contains_key(&id_of(client)), "of a stranger");
                 for byte in range.start()..=range.last() {
@@ -292,6 +293,7 @@ impl History {
                     owner: b"o"[..].into(),
                     range: ByteRange::between(start, last).unwrap(),
                     mode,
+                    grant: RangeGrant::default(),
                 }
             }
             14 if self.shards[shard].clients.contains_key(&client) => {
@@ -411,6 +413,7 @@ fn the_secret_counts_that_a_shard_knows_where_the_client_has_something() {
                     owner: b""[..].into(),
                     range: ByteRange::between(0, 9).unwrap(),
                     mode: Some(Sharing::Shared),
+                    grant: RangeGrant::default(),
                 };
                 history.push(shard.into(), &ranged);
             }

@@ -6,7 +6,7 @@
 //! ```text
 //! entry of the log               at  bytes
 //!   checksum                      0      4   crc32c of the rest
-//!   version, now 2                4      4
+//!   version, now 3                4      4
 //!   leader                        8      8   the revision at which its leader's key was created
 //!   nonce                        16     16   of the batch: tells it from any other one
 //!   epoch                        32      8   how often somebody has begun to lead, this one included
@@ -15,7 +15,7 @@
 //!
 //! snapshot
 //!   checksum                      0      4   crc32c of the rest
-//!   version, now 2                4      4
+//!   version, now 3                4      4
 //!   entry                         8      8   it stands for all entries up to this one
 //!   epoch                        16      8   of that entry
 //!   number                       24      8   of the last record it stands for
@@ -30,8 +30,8 @@ use super::super::entry::Entry;
 use super::super::format::{FRAME_BYTES_MIN, Frame};
 
 /// The version that this program writes, and the highest that it reads. Since 2 there may be grants that have
-/// become a client's (`owned`).
-const VERSION: u32 = 2;
+/// become a client's (`owned`), since 3 the numbers of range locks.
+const VERSION: u32 = 3;
 
 /// How long an entry without records is.
 pub const ENTRY_BYTES_MIN: usize = 48;

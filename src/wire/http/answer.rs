@@ -165,8 +165,9 @@ pub fn problem(out: &mut Vec<u8>, context: &Context<'_>, problem: &Problem<'_>) 
 
 /// On its routes LockServer has a sentence and no word, but it has no 503 either: there a program has to know whether
 /// somebody else leads, or nobody, or there is no room.
+/// A 409 here means that the key is of another kind, which LockServer does not have.
 fn has_reason(context: &Context<'_>, problem: &Problem<'_>) -> bool {
-    !context.is_lease || problem.status == 503
+    !context.is_lease || matches!(problem.status, 409 | 503)
 }
 
 /// Why the connection ends: what a [`Decoded::Fault`](super::Decoded) carries. Close once it is sent.

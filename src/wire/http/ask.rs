@@ -12,7 +12,9 @@ use super::replies::LIST_FORM;
 use super::routes::Route;
 use super::target::{self, CURSOR_BYTES_MAX, LOCK_NAME_BYTES_MAX, Query};
 use crate::base::{Fence, Millis, Token};
-use crate::engine::types::{Attach, End, Mode, OfClient, RangeRequest, Request, Span};
+use crate::engine::types::{
+    Attach, End, Mode, OfClient, RangeCursor, RangeRequest, RangesOf, Request, Span,
+};
 use crate::wire::verbs::{LINE_BYTES_MAX, VALUE_BYTES_MAX};
 use crate::wire::{args, command};
 
@@ -103,6 +105,22 @@ pub enum Ask<'a> {
         /// Only names with this in them; all if it is empty.
         contains: &'a [u8],
     },
+    /// A page of the range locks of a client or an owner.
+    RangesOf {
+        /// Whose.
+        of: RangesOf<'a>,
+        /// Where the page begins.
+        after: RangeCursor,
+        /// How many at most.
+        limit: usize,
+        /// Only of resources with this in their names; of all if it is empty.
+        contains: &'a [u8],
+    },
+    /// End all range locks of a client.
+    BreakRangesOf {
+        /// Its id, or `#` and the number of a connection.
+        client: &'a [u8],
+    },
     /// End all range locks that overlap some bytes.
     BreakRanges {
         /// The resource.
@@ -152,6 +170,7 @@ impl Ask<'_> {
             | Self::Clients(_)
             | Self::Ranges { .. }
             | Self::Resources { .. }
+            | Self::RangesOf { .. }
             | Self::Waits => true,
             _ => false,
         }
@@ -243,10 +262,18 @@ pub(super) fn ask<'a>(said: &Said<'a>) -> Result<Ask<'a>, Problem<'a>> {
         Route::ListLocks => said.locks()?,
         Route::ListConnections => Ask::Connections(said.page()?),
         Route::ObserveElection => Ask::Subscribe(Request::Observe { key }),
-        Route::ListenToSignals => said.listen()?,
+        Route::ListenToSignals => {
+            let (pattern, group) = (said.pattern()?, &b""[..]);
+            Ask::Subscribe(Request::Listen { pattern, group })
+        }
+        Route::ListenInGroup => {
+            let word = |field, problem| word(said.text(field).as_bytes(), problem);
+            let pattern = word(Field::Pattern, problem::PATTERN_FIELD)?;
+            let group = word(Field::Group, problem::GROUP)?;
+            Ask::Subscribe(Request::Listen { pattern, group })
+        }
         Route::Watch => {
-            let pattern = said.pattern("pattern", problem::PATTERN)?;
-            let pattern = pattern.ok_or(problem::PATTERN)?;
+            let pattern = said.pattern()?;
             Ask::Subscribe(Request::Watch { pattern })
         }
         Route::RegisterClient => said.register()?,
@@ -261,6 +288,7 @@ pub(super) fn ask<'a>(said: &Said<'a>) -> Result<Ask<'a>, Problem<'a>> {
         Route::GetRanges => Ask::Ranges { resource: key },
         Route::ListRanges => said.resources()?,
         Route::BreakRanges => said.break_ranges()?,
+        Route::BreakRangesOf => said.break_ranges_of()?,
         Route::GetGrace => Ask::Grace { ends: false },
         Route::EndGrace => Ask::Grace { ends: true },
         Route::ListWaits => Ask::Waits,
@@ -309,6 +337,16 @@ pub(super) fn ask<'a>(said: &Said<'a>) -> Result<Ask<'a>, Problem<'a>> {
         Route::Dashboard => Ask::Dashboard,
         Route::Asset => Ask::Asset { file: key },
     })
+}
+
+/// What the line protocol could say, too.
+fn word<'a>(text: &'a [u8], problem: Problem<'static>) -> Result<&'a [u8], Problem<'a>> {
+    let fits = (1..=LINE_BYTES_MAX).contains(&text.len());
+    let is_foreign = |byte: &u8| byte.is_ascii_control() || *byte == b' ';
+    if !fits || text.iter().any(is_foreign) {
+        return Err(problem.about(text));
+    }
+    Ok(text)
 }
 
 /// A request that holds nothing.
@@ -459,28 +497,9 @@ impl<'a> Said<'a> {
         })
     }
 
-    /// A parameter that the line protocol could say, too.
-    fn pattern(
-        &self,
-        name: &str,
-        problem: Problem<'static>,
-    ) -> Result<Option<&'a [u8]>, Problem<'a>> {
-        let Some(text) = self.query.get(name) else {
-            return Ok(None);
-        };
-        let fits = (1..=LINE_BYTES_MAX).contains(&text.len());
-        let is_foreign = |byte: &u8| byte.is_ascii_control() || *byte == b' ';
-        if !fits || text.iter().any(is_foreign) {
-            return Err(problem.about(text));
-        }
-        Ok(Some(text))
-    }
-
-    fn listen(&self) -> Result<Ask<'a>, Problem<'a>> {
-        let pattern = self.pattern("pattern", problem::PATTERN)?;
-        let pattern = pattern.ok_or(problem::PATTERN)?;
-        let group = self.pattern("group", problem::GROUP)?.unwrap_or_default();
-        Ok(Ask::Subscribe(Request::Listen { pattern, group }))
+    fn pattern(&self) -> Result<&'a [u8], Problem<'a>> {
+        let text = self.query.get("pattern").ok_or(problem::PATTERN)?;
+        word(text, problem::PATTERN)
     }
 
     fn range(&self) -> Result<Ask<'a>, Problem<'a>> {

@@ -412,11 +412,24 @@ fn people_meet_and_signal_and_listen() {
     );
     let listen = |pattern, group| Ask::Subscribe(Request::Listen { pattern, group });
     check("GET /v1/signals?pattern=a.%3E", "", listen(b"a.>", b""));
-    check("GET /v1/signals?pattern=a&group=g", "", listen(b"a", b"g"));
+    let group = r#"{"pattern":"a.>","group":"g"}"#;
+    check("POST /v1/signals", group, listen(b"a.>", b"g"));
+    check_refused(
+        "GET /v1/signals?pattern=a&group=g",
+        "",
+        problem::UNKNOWN_PARAMETER.about(b"group"),
+    );
     check_refused("GET /v1/signals", "", problem::PATTERN);
     check_refused("GET /v1/signals?pattern=", "", problem::PATTERN);
     check_refused("GET /v1/signals?pattern=a+b", "", problem::PATTERN);
-    check_refused("GET /v1/signals?pattern=a&group=%00", "", problem::GROUP);
+    for (body, problem) in [
+        (r#"{"group":"g"}"#, problem::PATTERN_FIELD),
+        (r#"{"pattern":"a"}"#, problem::GROUP),
+        (r#"{"pattern":"a b","group":"g"}"#, problem::PATTERN_FIELD),
+        (r#"{"pattern":"a","group":"\u0000"}"#, problem::GROUP),
+    ] {
+        check_refused("POST /v1/signals", body, problem);
+    }
     check(
         "GET /v1/watch?pattern=*",
         "",

@@ -24,6 +24,8 @@ pub struct HttpCodec {
     pub speech: Speech,
     /// What was wrong in the present request is the secret of a client, and not the token.
     pub is_client_secret: bool,
+    /// Who the peer is, if that was asked for already.
+    pub peer: Option<[u8; 17]>,
     /// The last answer was made: nothing is served any more.
     pub ends: bool,
 }
@@ -60,6 +62,7 @@ impl Default for HttpCodec {
             asked_at: Nanos(0),
             speech: Speech::Answers,
             is_client_secret: false,
+            peer: None,
             ends: false,
         }
     }

@@ -14,11 +14,13 @@ use crate::wire::args;
 /// A field of some body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Field {
+    Adapter,
     Client,
     Count,
     Delta,
     ExtendByMs,
     FencingToken,
+    Group,
     IfAbsent,
     IfValue,
     LeaseId,
@@ -29,6 +31,7 @@ pub(super) enum Field {
     /// `value`, where it is a number.
     Number,
     OwnerId,
+    Pattern,
     Payload,
     /// `owner`: for whom a client locks bytes.
     RangeOwner,
@@ -54,11 +57,13 @@ enum Kind {
 impl Field {
     pub(super) const fn name(self) -> &'static str {
         match self {
+            Self::Adapter => "adapter",
             Self::Client => "client",
             Self::Count => "count",
             Self::Delta => "delta",
             Self::ExtendByMs => "extend_by_ms",
             Self::FencingToken => "fencing_token",
+            Self::Group => "group",
             Self::IfAbsent => "if_absent",
             Self::IfValue => "if_value",
             Self::LeaseId => "lease_id",
@@ -68,6 +73,7 @@ impl Field {
             Self::Mode => "mode",
             Self::Number | Self::Value => "value",
             Self::OwnerId => "owner_id",
+            Self::Pattern => "pattern",
             Self::Payload => "payload",
             Self::RangeOwner => "owner",
             Self::Secret => "secret",
@@ -79,12 +85,15 @@ impl Field {
 
     const fn kind(self) -> Kind {
         match self {
-            Self::Client
+            Self::Adapter
+            | Self::Client
+            | Self::Group
             | Self::IfValue
             | Self::LeaseId
             | Self::ListEnd
             | Self::Mode
             | Self::OwnerId
+            | Self::Pattern
             | Self::Payload
             | Self::RangeOwner
             | Self::Secret

@@ -1,9 +1,12 @@
 //! Whether a browser asks that somebody else's page has sent.
 //!
 //! A page of any site can have its visitor's browser ask a server on the visitor's own machine or
-//! network. Two headers show it: `Origin` names the site, and `Host` names the site when its name was
-//! given our address. Other programs send no `Origin`, and a `Host` that is how they found us.
-//! Decides from the headers alone, and never resolves a name.
+//! network. Three headers show it. `Origin` names the site. `Sec-Fetch-Site` says whether it is another
+//! site, also for frames, forms and links. `Host` names the site when its name was given our address.
+//! Other programs send only a `Host`, which is how they found us. Decides from the headers alone, and
+//! never resolves a name.
+//!
+//! Browsers send `Sec-Fetch-Site` only over HTTPS and to this machine, so no `GET` may consume anything.
 
 use core::net::{Ipv4Addr, Ipv6Addr};
 
@@ -48,6 +51,19 @@ pub fn check_origin(
             Err(problem::FOREIGN_ORIGIN)
         }
         _ => Ok(()),
+    }
+}
+
+/// Refuses a request if the browser says that another site has sent it. A typed address is `none`,
+/// also if another site redirects it to us, so `none` may only look.
+///
+/// # Errors
+/// The problem to answer with.
+pub fn check_fetch_site(site: Option<&[u8]>, only_looks: bool) -> Result<(), Problem<'static>> {
+    match site {
+        None | Some(b"same-origin") => Ok(()),
+        Some(b"none") if only_looks => Ok(()),
+        Some(_) => Err(problem::FOREIGN_ORIGIN),
     }
 }
 
@@ -141,6 +157,23 @@ mod tests {
             (Some("localhost:6389"), Err("FOREIGN_ORIGIN")),
         ] {
             assert_eq!(checked(host, origin), want, "{origin:?}");
+        }
+    }
+
+    #[test]
+    fn a_browser_may_look_by_a_typed_address_and_do_all_else_from_our_page() {
+        for (site, looks, does) in [
+            (None, true, true),
+            (Some("same-origin"), true, true),
+            (Some("none"), true, false),
+            (Some("same-site"), false, false),
+            (Some("cross-site"), false, false),
+            (Some("Same-Origin"), false, false),
+            (Some(""), false, false),
+        ] {
+            let site = site.map(str::as_bytes);
+            let may = [true, false].map(|only_looks| check_fetch_site(site, only_looks).is_ok());
+            assert_eq!(may, [looks, does], "{site:?}");
         }
     }
 

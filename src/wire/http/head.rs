@@ -44,6 +44,7 @@ pub(super) struct Head<'a> {
     pub(super) is_json: bool,
     pub(super) host: Option<&'a [u8]>,
     pub(super) origin: Option<&'a [u8]>,
+    pub(super) fetch_site: Option<&'a [u8]>,
     /// What was shown as a bearer token.
     pub(super) bearer: Option<&'a [u8]>,
     /// What the client calls this request, if that can be repeated to it.
@@ -146,6 +147,7 @@ impl<'a> Head<'a> {
             is_json: said.content_type.is_some_and(is_json),
             host: target.authority.or(said.host),
             origin: said.origin,
+            fetch_site: said.fetch_site,
             bearer: said.authorization.and_then(bearer),
             if_none_match: said.if_none_match,
             request_id: said.request_id.map_or("", repeatable),
@@ -171,6 +173,7 @@ struct Headers<'a> {
     content_type: Option<&'a [u8]>,
     authorization: Option<&'a [u8]>,
     origin: Option<&'a [u8]>,
+    fetch_site: Option<&'a [u8]>,
     request_id: Option<&'a [u8]>,
     if_none_match: Option<&'a [u8]>,
     closes: bool,
@@ -190,6 +193,7 @@ impl<'a> Headers<'a> {
                 6 if is("expect") => (&mut it.expect, problem::BAD_EXPECT),
                 12 if is("content-type") => (&mut it.content_type, problem::REPEATED_HEADER),
                 13 if is("authorization") => (&mut it.authorization, problem::REPEATED_HEADER),
+                14 if is("sec-fetch-site") => (&mut it.fetch_site, problem::REPEATED_HEADER),
                 6 if is("origin") => (&mut it.origin, problem::REPEATED_HEADER),
                 12 if is("x-request-id") => (&mut it.request_id, problem::REPEATED_HEADER),
                 13 if is("if-none-match") => (&mut it.if_none_match, problem::REPEATED_HEADER),

@@ -110,10 +110,12 @@ problems! {
         "a chunk is malformed; send its size in hex digits, CRLF, so many bytes, CRLF, and no trailers";
     pub(super) LATE_HEAD = 408 "LATE" "the head did not arrive in time; send it within 5 seconds";
     pub(super) LATE_BODY = 408 "LATE" "the body did not arrive in time; send it within 5 seconds";
-    pub(super) BODY_TOO_LONG = 413 "TOO_LONG" "the body is longer than this route takes; send less";
+    /// A body is longer than its route takes, or than is read before a token is shown.
+    pub BODY_TOO_LONG = 413 "TOO_LONG" "the body is longer than this route takes; send less";
     pub(super) BAD_EXPECT = 417 "BAD_EXPECT" "the only expectation that is known is 100-continue";
-    pub(super) HEAD_TOO_LONG = 431 "TOO_LONG"
-        "the head is longer than 16 KiB, or has more than 64 headers; send less";
+    /// A head is longer than is read.
+    pub HEAD_TOO_LONG = 431 "TOO_LONG"
+        "the head is longer than 16 KiB (8 KiB before a token was shown), or has more than 64 headers; send less";
     pub(super) UNKNOWN_CODING = 501 "UNKNOWN_CODING" "the only transfer coding that is known is chunked";
     pub(super) UNKNOWN_VERSION = 505 "UNKNOWN_VERSION" "the only versions that are known are HTTP/1.1 and HTTP/1.0";
 }
@@ -153,9 +155,11 @@ problems! {
     pub(super) CLIENT_ID = 400 "BAD_NAME"
         "the id of a client has 1 to 256 bytes of text without blanks and control characters, and does not begin with #";
     pub(super) SPAN_QUERY = 400 "BAD_QUERY" "start and len must be whole numbers in [0, 18446744073709551615], both of them or none";
+    pub(super) CLIENT_QUERY = 400 "BAD_QUERY" "client is required: the id of a client, or # and the number of a connection";
     pub(super) BAD_RANGE = 400 "BAD_RANGE"
         "start and len reach beyond the last byte there can be, which is 2^64 - 1";
-    pub(super) GROUP = 400 "BAD_QUERY" "group must have 1 to 256 bytes without blanks and control characters";
+    pub(super) PATTERN_FIELD = 400 "BAD_FIELD" "pattern is required: 1 to 256 bytes without blanks and control characters";
+    pub(super) GROUP = 400 "BAD_FIELD" "group is required: 1 to 256 bytes without blanks and control characters";
 }
 
 // Of the body.
@@ -178,6 +182,8 @@ problems! {
     pub(super) CLIENT_REQUIRED = 400 "BAD_FIELD" "client is required: the id of one that was registered";
     pub(super) SECRET_REQUIRED = 400 "BAD_FIELD"
         "secret is required: 1 to 128 bytes without blanks and control characters";
+    pub(super) BAD_ADAPTER = 400 "BAD_FIELD"
+        "adapter must have 1 to 32 characters, without blanks and control characters";
     pub(super) RANGE_OWNER = 400 "BAD_FIELD"
         "owner must have at most 256 bytes without blanks and control characters, and not begin with flavor=";
     pub(super) SPAN_REQUIRED = 400 "BAD_FIELD" "start and len are required: whole numbers in [0, 18446744073709551615]";
@@ -204,7 +210,7 @@ problems! {
     pub FOREIGN_HOST = 403 "FOREIGN_HOST"
         "the Host is neither an address, nor localhost, nor set with --http-host-name";
     /// A page of another site asks.
-    pub FOREIGN_ORIGIN = 403 "FOREIGN_ORIGIN" "the Origin is another site; ask from the page of this server";
+    pub FOREIGN_ORIGIN = 403 "FOREIGN_ORIGIN" "a page of another site has sent this; ask from the page of this server";
     /// No page of this list has ended there.
     pub UNKNOWN_CURSOR = 400 "BAD_QUERY" "after is no cursor of this list; send what next said, or leave it out";
     /// The token is right, and does not give this.

@@ -10,10 +10,10 @@ use super::problem::{self, Problem};
 use super::target::{self, LOCK_NAME_BYTES_MAX};
 use crate::base::Millis;
 use crate::engine::types::{
-    Attach, ByteRange, OfClient, RANGE_OWNER_BYTES_MAX, RangeAsk, RangeRequest, SECRET_BYTES_MAX,
-    Secret, Sharing, Span,
+    Attach, ByteRange, OfClient, RANGE_OWNER_BYTES_MAX, RangeAsk, RangeCursor, RangeRequest,
+    RangesOf, SECRET_BYTES_MAX, Secret, Sharing, Span,
 };
-use crate::wire::command;
+use crate::wire::command::{self, is_adapter};
 use crate::wire::verbs::LINE_BYTES_MAX;
 
 impl<'a> Said<'a> {
@@ -81,7 +81,12 @@ impl<'a> Said<'a> {
         let ttl = u64::try_from(ttl).ok().map(Millis);
         let ttl = ttl.filter(|ttl| (Millis(1)..=Millis::MAX).contains(ttl));
         let ttl = ttl.ok_or(problem::CLIENT_TTL_RANGE)?;
-        Ok(Ask::Register(Attach { id, ttl, secret }))
+        Ok(Ask::Register(Attach {
+            id,
+            adapter: self.adapter()?,
+            ttl,
+            secret,
+        }))
     }
 
     pub(super) fn client_in_path(&self) -> Result<OfClient<'a>, Problem<'a>> {
@@ -89,6 +94,16 @@ impl<'a> Said<'a> {
             id: client_id(self.name, false)?,
             secret: self.secret()?,
         })
+    }
+
+    fn adapter(&self) -> Result<Option<&'a str>, Problem<'a>> {
+        let Some(adapter) = self.fields.text(Field::Adapter) else {
+            return Ok(None);
+        };
+        match is_adapter(adapter.text) && !adapter.is_replaced {
+            true => Ok(Some(adapter.text)),
+            false => Err(problem::BAD_ADAPTER),
+        }
     }
 
     fn secret(&self) -> Result<Secret<'a>, Problem<'a>> {
@@ -130,10 +145,31 @@ impl<'a> Said<'a> {
         if contains.is_some_and(|it| !(1..=LOCK_NAME_BYTES_MAX).contains(&it.len())) {
             return Err(problem::CONTAINS);
         }
-        Ok(Ask::Resources {
-            page,
-            contains: contains.unwrap_or_default(),
+        let contains = contains.unwrap_or_default();
+        let of = RangesOf {
+            client: self.query.get("client"),
+            owner: self.query.get("owner"),
+        };
+        if of.client.or(of.owner).is_none() {
+            return Ok(Ask::Resources { page, contains });
+        }
+        let after = match page.after {
+            Some(text) => RangeCursor::parse(text).ok_or(problem::UNKNOWN_CURSOR)?,
+            None => RangeCursor::default(),
+        };
+        Ok(Ask::RangesOf {
+            of,
+            after,
+            limit: page.limit,
+            contains,
         })
+    }
+
+    /// Whose range locks are to end.
+    pub(super) fn break_ranges_of(&self) -> Result<Ask<'a>, Problem<'a>> {
+        let client = self.query.get("client").filter(|it| !it.is_empty());
+        let client = client.ok_or(problem::CLIENT_QUERY)?;
+        Ok(Ask::BreakRangesOf { client })
     }
 
     /// Which bytes are to be set free; all of them if the query names none.

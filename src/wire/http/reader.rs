@@ -86,6 +86,8 @@ pub struct Asked<'a> {
     pub host: Option<&'a [u8]>,
     /// The site whose page asks, if one does.
     pub origin: Option<&'a [u8]>,
+    /// `Sec-Fetch-Site`: how the asking site relates to ours, if a browser sends it.
+    pub fetch_site: Option<&'a [u8]>,
     /// Which versions of a file the client has.
     pub if_none_match: Option<&'a [u8]>,
     /// Where it was sent, path and query, as it was sent.
@@ -102,6 +104,7 @@ impl fmt::Debug for Asked<'_> {
             bearer,
             host: _,
             origin: _,
+            fetch_site: _,
             if_none_match: _,
             target: _,
         } = self;
@@ -130,6 +133,17 @@ impl Reader {
             Ok(Err(unfinished)) => unfinished,
             Err(problem) => Decoded::Fault(problem),
         }
+    }
+
+    /// The head of an unfinished request, if it is complete. `what` is an error, because the body
+    /// is missing. `input` is the input of the last [`Reader::decode`].
+    #[must_use]
+    pub fn head<'a>(&self, input: &'a [u8], scratch: &'a mut Vec<u8>) -> Option<Asked<'a>> {
+        let body = self.body?;
+        let head = Head::parse(&input[self.search.start()..body.start]).ok()?;
+        let mut arena = Arena::new(scratch, head.target.decoded_bytes_max());
+        let found = routes::find(head.method, head.target.path, &mut arena);
+        Some(asked(&head, &found, Err(problem::NO_BODY), 0))
     }
 
     /// How many chunks and escapes it has looked at since this was asked last: what makes some bytes
@@ -214,24 +228,9 @@ impl<'a> Frame<'a> {
             + fields::decoded_bytes_max(&input[self.body.start..self.end]);
         let mut arena = Arena::new(scratch, room);
         let found = routes::find(head.method, head.target.path, &mut arena);
-        let mut context = Context {
-            route: found.route.ok(),
-            is_lease: found.is_lease,
-            is_head: head.method == Method::Head,
-            keep_alive: head.keep_alive,
-            is_http_1_0: head.is_http_1_0,
-            // One that is longer is refused, and nobody is told it again.
-            name: Some(found.name)
-                .filter(|name| name.len() <= LOCK_NAME_BYTES_MAX)
-                .unwrap_or_default(),
-            owner: "",
-            client: "",
-            request_id: head.request_id,
-            mode: None,
-            number: 0,
-            range: None,
-        };
         let what = self.ask(input, &found, &mut arena);
+        let mut asked = asked(head, &found, what, self.end);
+        let context = &mut asked.context;
         if let Ok(Ask::Engine { request, by }) = what {
             context.owner = by.map_or("", |by| by.owner);
             context.mode = mode(&request);
@@ -245,16 +244,6 @@ impl<'a> Frame<'a> {
             context.client = of.id;
             context.range = range(request.ask);
         }
-        let asked = Asked {
-            used: self.end,
-            context,
-            what,
-            bearer: head.bearer,
-            host: head.host,
-            origin: head.origin,
-            if_none_match: head.if_none_match,
-            target: [head.target.path, head.target.query],
-        };
         (asked, arena.looks)
     }
 
@@ -292,6 +281,43 @@ impl<'a> Frame<'a> {
             fields,
             request_id: self.head.request_id,
         })
+    }
+}
+
+/// A request with this head, which asks for this.
+fn asked<'a>(
+    head: &Head<'a>,
+    found: &routes::Found<'a>,
+    what: Result<Ask<'a>, Problem<'a>>,
+    used: usize,
+) -> Asked<'a> {
+    let context = Context {
+        route: found.route.ok(),
+        is_lease: found.is_lease,
+        is_head: head.method == Method::Head,
+        keep_alive: head.keep_alive,
+        is_http_1_0: head.is_http_1_0,
+        // A longer one is refused, and not repeated.
+        name: Some(found.name)
+            .filter(|name| name.len() <= LOCK_NAME_BYTES_MAX)
+            .unwrap_or_default(),
+        owner: "",
+        client: "",
+        request_id: head.request_id,
+        mode: None,
+        number: 0,
+        range: None,
+    };
+    Asked {
+        used,
+        context,
+        what,
+        bearer: head.bearer,
+        host: head.host,
+        origin: head.origin,
+        fetch_site: head.fetch_site,
+        if_none_match: head.if_none_match,
+        target: [head.target.path, head.target.query],
     }
 }
 

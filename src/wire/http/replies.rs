@@ -99,7 +99,7 @@ pub fn reply(out: &mut Vec<u8>, context: &Context<'_>, reply: &Reply, facts: &Fa
         Route::UnlockRange => range_replies::unlocked(out, context, reply),
         Route::TestRange => range_replies::tested(out, context, reply, facts),
         Route::CancelRange => range_replies::cancelled(out, context, reply),
-        Route::BreakRanges => number(out, context, reply, "broken"),
+        Route::BreakRanges | Route::BreakRangesOf => number(out, context, reply, "broken"),
         Route::RegisterClient => range_replies::registered(out, context, reply),
         Route::DetachClient => range_replies::detached(out, context, reply),
         Route::EndReclaim => range_replies::reclaim_ended(out, context, reply),
@@ -445,6 +445,10 @@ pub(super) const fn refused(refusal: Refusal) -> Problem<'static> {
         Refusal::MaxClients => busy(
             "MAX_CLIENTS",
             "there is no room for another client; see --max-clients-per-adapter",
+        ),
+        Refusal::AdapterFull => busy(
+            "MAX_CLIENTS",
+            "there is no room for another client of this adapter; see --max-clients",
         ),
         Refusal::RangeTooLong => Problem::new(
             413,

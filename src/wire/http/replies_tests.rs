@@ -377,7 +377,7 @@ fn barriers_and_signals_are_told() {
     );
 }
 
-const REFUSALS: [(Refusal, u16); 31] = [
+const REFUSALS: [(Refusal, u16); 32] = [
     (Refusal::NotHolder, 409),
     (Refusal::TypeMismatch, 409),
     (Refusal::LimitMismatch, 409),
@@ -403,6 +403,7 @@ const REFUSALS: [(Refusal, u16); 31] = [
     (Refusal::UnknownClient, 404),
     (Refusal::Detached, 409),
     (Refusal::MaxClients, 503),
+    (Refusal::AdapterFull, 503),
     (Refusal::BadRange, 400),
     (Refusal::Busy, 409),
     (Refusal::MaxRangesOfResource, 503),

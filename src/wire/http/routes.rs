@@ -131,8 +131,7 @@ pub struct Row {
     pub changes: bool,
     /// Who may ask.
     pub access: Access,
-    /// What it needs of whoever asks with a token. To listen in a group needs more: see
-    /// [`Asked::need`](super::Asked::need).
+    /// What the token of a request must give.
     pub need: Need,
     /// Longest body.
     pub body_bytes_max: usize,
@@ -322,8 +321,9 @@ macro_rules! routes {
 }
 
 use Field::{
-    Client, Count, Delta, ExtendByMs, FencingToken, IfAbsent, IfValue, LeaseId, Len, Limit,
-    ListEnd, Mode, Number, OwnerId, Payload, RangeOwner, Secret, Start, TtlMs, Value, WaitMs,
+    Adapter, Client, Count, Delta, ExtendByMs, FencingToken, Group, IfAbsent, IfValue, LeaseId,
+    Len, Limit, ListEnd, Mode, Number, OwnerId, Pattern, Payload, RangeOwner, Secret, Start, TtlMs,
+    Value, WaitMs,
 };
 
 const ACQUIRE: &[Field] = &[OwnerId, TtlMs, WaitMs];
@@ -387,7 +387,7 @@ routes! {
         [streams] "be told when the leader changes"
 
     RegisterClient Put "/v1/clients/{id}" "registerClient"
-        [takes(&[Secret, TtlMs])] "make a client known, or keep it known"
+        [takes(&[Secret, TtlMs, Adapter])] "make a client known, or keep it known"
     DetachClient Delete "/v1/clients/{id}" "detachClient"
         [takes(&[Secret])] "forget it, and let go of all it has"
     EndReclaim Post "/v1/clients/{id}/reclaim-done" "endReclaim"
@@ -408,9 +408,12 @@ routes! {
     GetRanges Get "/v1/ranges/{resource}" "getRanges"
         [] "who holds bytes of it, and who waits for some, in order"
     ListRanges Get "/v1/ranges" "listRanges"
-        [needs(Overview) asks(&["limit", "after", "contains"])] "all resources with range locks, in pages"
+        [needs(Overview) asks(&["limit", "after", "contains", "client", "owner"])]
+        "all resources with range locks, in pages, or the range locks of a client or an owner"
     BreakRanges Delete "/v1/ranges/{resource}/locks" "breakRanges"
         [needs(Admin) asks(&["start", "len"])] "end all range locks that overlap these bytes, or all there are"
+    BreakRangesOf Delete "/v1/ranges" "breakRangesOf"
+        [needs(Admin) asks(&["client"])] "end all range locks of a client"
     GetGrace Get "/v1/grace" "getGrace"
         [needs(Nothing)] "whether bytes are kept for those who held them before a restart"
     EndGrace Delete "/v1/grace" "endGrace"
@@ -445,7 +448,9 @@ routes! {
     SendSignal Post "/v1/signals/{channel}" "sendSignal"
         [takes(&[Payload]) carries_values] "tell all who listen"
     ListenToSignals Get "/v1/signals" "listenToSignals"
-        [streams asks(&["pattern", "group"])] "listen"
+        [streams asks(&["pattern"])] "listen"
+    ListenInGroup Post "/v1/signals" "listenInGroup"
+        [streams takes(&[Pattern, Group])] "listen in a group: each signal goes to one of it"
     Watch Get "/v1/watch" "watch"
         [streams asks(&["pattern"])] "be told what happens to keys"
 

@@ -115,7 +115,7 @@ pub(super) struct Query<'a> {
 }
 
 /// Most parameters that some route knows.
-const PARAMETERS_MAX: usize = 4;
+const PARAMETERS_MAX: usize = 5;
 
 impl<'a> Query<'a> {
     pub(super) fn parse(

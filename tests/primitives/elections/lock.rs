@@ -19,7 +19,9 @@ pub(super) enum News {
 }
 
 pub(super) struct Holder {
+    /// The connection that is told of the grant.
     pub(super) who: usize,
+    client: usize,
     lead: bool,
     /// Known once it was told.
     pub(super) token: Option<Token>,
@@ -52,6 +54,7 @@ pub(super) struct Expected {
 pub(super) struct Turn<'m> {
     pub(super) now: Nanos,
     pub(super) key: &'static str,
+    pub(super) clients: &'m [Option<usize>; CLIENTS],
     pub(super) overrun: &'m [bool; CLIENTS],
     pub(super) expected: &'m mut Expected,
 }
@@ -81,6 +84,7 @@ impl Lock {
         let (token, deadline) = (None, turn.now.after(lease));
         self.holders.push(Holder {
             who,
+            client: turn.clients[who].unwrap(),
             lead,
             token,
             deadline,
@@ -154,9 +158,14 @@ impl Lock {
         let gone = self.holders.remove(at);
         turn.tell(who, News::Answer(Reply::Done));
         if resign {
-            // A leader that somebody else makes resign hears of it, observing or not.
-            if gone.lead && gone.who != who && !self.observers.contains(&gone.who) {
-                turn.tell(gone.who, News::Leader(Change::Resigned));
+            // A leader that another client makes resign hears of it, observing or not.
+            let told = |it: &usize| turn.clients[*it] == Some(gone.client);
+            let told: Vec<usize> = (0..CLIENTS).filter(told).collect();
+            let is_unaware = |it: &&usize| !self.observers.contains(it);
+            if gone.lead && !told.contains(&who) {
+                for &leader in told.iter().filter(is_unaware) {
+                    turn.tell(leader, News::Leader(Change::Resigned));
+                }
             }
             self.tell_observers(turn, Change::Resigned, None);
         }
@@ -225,7 +234,13 @@ impl Lock {
             self.queue.remove(at);
             self.grant_waiting(turn, turn.now);
         }
-        while let Some(at) = self.holders.iter().position(|it| it.who == who) {
+        // Other connections of its client keep what it was granted.
+        let client = turn.clients[who];
+        if turn.clients.iter().filter(|it| **it == client).count() > 1 {
+            return;
+        }
+        let own = |it: &Holder| Some(it.client) == client;
+        while let Some(at) = self.holders.iter().position(own) {
             self.holders.remove(at);
             self.grant_waiting(turn, turn.now);
         }

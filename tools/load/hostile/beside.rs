@@ -1,11 +1,11 @@
-//! What stands beside the figures of several scenes: the server's longest turns, and how long those
-//! who measure waited for their own core.
+//! What stands beside the figures of several scenes: the server's longest turns, figures with a
+//! bound that no machine excuses, and how long this program waited for its own core.
 
 use std::io;
 
 use crate::machine::CpuTime;
-use crate::report::figures::Unit::Nanos;
-use crate::report::figures::Wanted::Nothing;
+use crate::report::figures::Unit::{Count, Nanos};
+use crate::report::figures::Wanted::{AtMost, Nothing};
 use crate::report::figures::{Figures, WITHOUT, Wanted};
 use crate::scenarios::observe;
 use crate::servers::target::Target;
@@ -82,6 +82,15 @@ pub(super) fn unless_spoilt(ns: f64, waited_ns: Option<f64>, bound: f64) -> Opti
     Some(ns).filter(|&it| it <= bound || it - waited_ns > bound)
 }
 
+/// Puts a figure that a busy machine makes no larger: above the bound, the server is wrong.
+pub(super) fn put_bounded(figures: &mut Figures, name: &str, found: f64, most: f64) {
+    figures.put(name, Count, Some(found), AtMost(most));
+    if found > most {
+        let what = format!("{name}: {found:.0} instead of {most:.0} at most");
+        figures.wrong.add(what);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -97,6 +106,15 @@ mod tests {
         ] {
             let found = unless_spoilt(ns, waited_ns, 10.0);
             assert_eq!(found, measured.then_some(ns), "{ns} {waited_ns:?}");
+        }
+    }
+
+    #[test]
+    fn figure_above_a_bound_that_is_not_about_time_is_a_wrong_answer() {
+        let mut figures = Figures::default();
+        for (found, wrong) in [(0.0, 0), (160.0, 0), (160.1, 1)] {
+            put_bounded(&mut figures, "verdicts", found, 160.0);
+            assert_eq!(figures.wrong.count, wrong, "{found}");
         }
     }
 }

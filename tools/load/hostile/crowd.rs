@@ -51,6 +51,9 @@ const SOCKET_BUFFER_BYTES: usize = 64 * 1024;
 
 const COMMANDS: Token = Token(usize::MAX);
 
+/// What the end of a guess is counted as: the guesser knows that its secret is wrong.
+pub(super) const VERDICTS: &str = "verdicts on guesses";
+
 /// What a process is told while it works.
 pub(super) const LEAVE: &str = "leave";
 pub(super) const STOP: &str = "stop";
@@ -80,6 +83,8 @@ pub(crate) struct Crowd {
     members: Vec<Option<Member>>,
     /// Members that have not done all they could.
     again: VecDeque<usize>,
+    /// Members that come again, each to its place.
+    returning: VecDeque<(usize, Member)>,
     comers: Option<Comers>,
     /// Connections that are closed when the process is told to leave.
     owners: Vec<Stream>,
@@ -102,6 +107,7 @@ impl Crowd {
             poll: Poll::new()?,
             members: Vec::new(),
             again: VecDeque::new(),
+            returning: VecDeque::new(),
             comers: None,
             owners: Vec::new(),
             moment_ns: None,
@@ -274,6 +280,12 @@ impl Crowd {
         })
     }
 
+    /// `count` connections that send these requests, leave when they are answered or closed, and
+    /// come again. They guess nothing before the attack begins.
+    pub(super) fn guess(&mut self, count: usize, block: Block) -> io::Result<()> {
+        self.add_all(count, block, Does::Guess, true)
+    }
+
     /// `count` new connections that send these requests; `each` gets them when they are answered.
     pub(super) fn join(
         &mut self,
@@ -323,17 +335,25 @@ impl Crowd {
 
     /// A connection that sends these bytes as far as it can now, and the rest later.
     pub(super) fn begin(&mut self, block: &Rc<Block>) -> io::Result<()> {
-        let stream = self.door(block)?.connect()?;
-        self.add(Member::new(stream, block.clone(), Does::Once, true))?;
-        self.visit(self.members.len() - 1)
+        self.begin_with(block, false)
     }
 
-    /// The same; who is sent away comes again.
-    pub(super) fn begin_again(&mut self, block: &Rc<Block>) -> io::Result<()> {
-        self.begin(block)?;
-        if let Some(Some(last)) = self.members.last_mut() {
-            last.comes_again = true;
+    /// `count` connections that send these bytes as [`Crowd::begin`] does. A connection that is
+    /// closed comes again.
+    pub(super) fn begin_again(&mut self, count: usize, block: Block) -> io::Result<()> {
+        let block = Rc::new(block);
+        for _ in 0..count {
+            self.begin_with(&block, true)?;
         }
+        Ok(())
+    }
+
+    fn begin_with(&mut self, block: &Rc<Block>, comes_again: bool) -> io::Result<()> {
+        let stream = self.door(block)?.connect()?;
+        let mut member = Member::new(stream, block.clone(), Does::Once, true);
+        member.comes_again = comes_again;
+        self.add(member)?;
+        self.visit(self.members.len() - 1);
         Ok(())
     }
 
@@ -402,6 +422,7 @@ impl Crowd {
         let mut events = Events::with_capacity(VISITS_MAX);
         loop {
             self.come()?;
+            self.come_again()?;
             self.speak_at_moment()?;
             let nap = Duration::from_nanos(self.nap_ns());
             match self.poll.poll(&mut events, Some(nap)) {
@@ -423,15 +444,15 @@ impl Crowd {
                 } else {
                     let place = event.token().0;
                     if event.is_read_closed() || event.is_error() {
-                        self.hung_up(place)?;
+                        self.hung_up(place);
                     }
-                    self.visit(place)?;
+                    self.visit(place);
                 }
             }
             // Whoever is not done comes behind the others.
             for _ in 0..self.again.len().min(VISITS_MAX) {
                 if let Some(place) = self.again.pop_front() {
-                    self.visit(place)?;
+                    self.visit(place);
                 }
             }
         }
@@ -452,43 +473,61 @@ impl Crowd {
             _ if !self.again.is_empty() => 0,
             Some(comers) if comers.per_s.is_none() => 0,
             Some(_) => MS,
-            None if self.at_moment.is_some() => MS,
+            None if self.at_moment.is_some() || !self.returning.is_empty() => MS,
             None => 100 * MS,
         }
     }
 
-    fn visit(&mut self, place: usize) -> io::Result<()> {
+    fn visit(&mut self, place: usize) {
         let Some(member) = &mut self.members[place] else {
-            return Ok(());
+            return;
         };
         match member.visit(&mut self.scratch, &mut self.requests) {
             Visited::Waits => {}
             Visited::HasMore => self.again.push_back(place),
-            Visited::Ended => self.ended(place)?,
+            Visited::Ended => self.ended(place),
         }
-        Ok(())
     }
 
     /// The server has closed the connection of somebody who does not read, and so does not hear of
     /// it.
-    fn hung_up(&mut self, place: usize) -> io::Result<()> {
-        match &self.members[place] {
-            Some(member) if !member.reads => self.ended(place),
-            _ => Ok(()),
+    fn hung_up(&mut self, place: usize) {
+        if let Some(member) = &self.members[place]
+            && !member.reads
+        {
+            self.ended(place);
         }
     }
 
-    fn ended(&mut self, place: usize) -> io::Result<()> {
-        self.count("connections that the server ended", 1);
+    fn ended(&mut self, place: usize) {
         let Some(member) = self.members[place].take() else {
-            return Ok(());
+            return;
         };
+        self.count("connections that the server ended", 1);
+        if member.is_judged() {
+            self.count(VERDICTS, 1);
+        }
         if member.comes_again {
-            let (block, does, reads) = (member.block.clone(), member.does, member.reads);
+            self.returning.push_back((place, member));
+        } else {
             member.stream.abandon();
-            let stream = self.door(&block)?.begin_connect()?;
-            let mut member = Member::new(stream, block, does, reads);
+        }
+    }
+
+    /// Members whose connections have ended come again.
+    fn come_again(&mut self) -> io::Result<()> {
+        while let Some((place, before)) = self.returning.pop_front() {
+            let stream = match self.door(&before.block)?.begin_connect() {
+                // The backlog of a unix socket is full.
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    self.returning.push_front((place, before));
+                    break;
+                }
+                other => other?,
+            };
+            let mut member = Member::new(stream, before.block.clone(), before.does, before.reads);
             member.comes_again = true;
+            before.stream.abandon();
             self.enter(place, member)?;
         }
         Ok(())
@@ -522,7 +561,7 @@ impl Crowd {
             let stream = self.target.connect()?;
             let member = Member::new(stream, Rc::new(block), Does::Once, true);
             self.add(member)?;
-            self.visit(self.members.len() - 1)?;
+            self.visit(self.members.len() - 1);
         }
         Ok(())
     }

@@ -55,11 +55,8 @@ pub(super) fn bodies_slow(crowd: &mut Crowd) -> io::Result<()> {
 pub(super) fn heads_unfinished(crowd: &mut Crowd) -> io::Result<()> {
     let mut block = get("/v1/locks/x", "");
     block.bytes.truncate(block.bytes.len() - 2);
-    let block = Rc::new(block);
     let began_ns = crowd.clock.now_ns();
-    for _ in 0..crowd.size {
-        crowd.begin_again(&block)?;
-    }
+    crowd.begin_again(crowd.size, block)?;
     crowd.moment_ns = Some(began_ns + HEAD_NS_MAX);
     crowd.count("heads begun", crowd.size as u64);
     Ok(())
@@ -107,24 +104,42 @@ pub(super) fn headers_refused(crowd: &mut Crowd) -> io::Result<()> {
     crowd.ask_again(crowd.size, get("/livez", &headers))
 }
 
+/// All but the last byte of the longest body: half of the strangers show a wrong token, the others
+/// none.
+pub(super) fn half_bodies(crowd: &mut Crowd) -> io::Result<()> {
+    let body = object(VALUES_BODY_BYTES_MAX);
+    let without = crowd.size / 2;
+    for (count, shown) in [(without, ""), (crowd.size - without, &wrong())] {
+        let mut block = over_http();
+        let headers = format!("{JSON}{shown}");
+        push(&mut block.bytes, "PUT /v1/kv/half", &headers, &body);
+        block.bytes.pop(); // the end of the body
+        crowd.begin_again(count, block)?;
+    }
+    Ok(())
+}
+
 /// Wrong tokens, so many a second, each on a connection of its own.
 pub(super) fn wrong_tokens(crowd: &mut Crowd) -> io::Result<()> {
-    let headers = format!("{BEARER}open-barley\r\n");
     let per_s = crowd.size as u64;
     crowd.come_and_leave(
         super::guesses::CONNECTIONS_MAX,
         Some(per_s),
-        get("/v1/locks/x", &headers),
+        get("/v1/locks/x", &wrong()),
     );
     Ok(())
 }
 
+/// Guesses one after the other on each of many connections, as fast as each is answered or closed.
+pub(super) fn guesses(crowd: &mut Crowd) -> io::Result<()> {
+    crowd.guess(crowd.size, get("/v1/locks/x", &wrong()))
+}
+
 /// Wrong tokens, many behind each other on each connection.
 pub(super) fn wrong_tokens_kept(crowd: &mut Crowd) -> io::Result<()> {
-    let headers = format!("{BEARER}open-barley\r\n");
     let mut block = over_http();
     for _ in 0..DEPTH {
-        push(&mut block.bytes, "GET /v1/locks/x", &headers, b"");
+        push(&mut block.bytes, "GET /v1/locks/x", &wrong(), b"");
         block.requests += 1;
     }
     crowd.flood(crowd.size, block, true)
@@ -195,6 +210,11 @@ fn walk(locks: usize, query: &str) -> Block {
         let after = at * SLOTS_PER_PAGE + 1;
         format!("/v1/locks?{query}&after={after}")
     })
+}
+
+/// A header with a wrong token.
+fn wrong() -> String {
+    format!("{BEARER}open-barley\r\n")
 }
 
 fn over_http() -> Block {

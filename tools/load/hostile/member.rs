@@ -46,6 +46,9 @@ pub(super) enum Does {
         /// Answers that have not come.
         owed: usize,
     },
+    /// It sends them once and leaves as soon as anything is answered. The end of the connection
+    /// tells it as much as an answer.
+    Guess,
 }
 
 /// What a visit came to.
@@ -54,7 +57,7 @@ pub(super) enum Visited {
     Waits,
     /// There is more to do.
     HasMore,
-    /// The connection is over.
+    /// The connection is over, or the member leaves.
     Ended,
 }
 
@@ -85,6 +88,11 @@ impl Member {
         }
     }
 
+    /// Whether its end answers a guess that it has sent.
+    pub(super) fn is_judged(&self) -> bool {
+        matches!(self.does, Does::Guess) && self.written == self.block.bytes.len()
+    }
+
     /// Reads and writes what it can; counts the requests that were sent.
     pub(super) fn visit(&mut self, scratch: &mut [u8], requests: &mut u64) -> Visited {
         let steps = match self.does {
@@ -99,6 +107,7 @@ impl Member {
             };
             match (read, self.write(requests)) {
                 (Ok(false), Ok(false)) => return Visited::Waits,
+                (Ok(true), _) if matches!(self.does, Does::Guess) => return Visited::Ended,
                 (Ok(_), Ok(_)) => {}
                 _ => return Visited::Ended,
             }
@@ -228,6 +237,22 @@ mod tests {
         drop(server);
         let visited = member.visit(&mut scratch, &mut requests);
         assert!(matches!(visited, Visited::Ended));
+    }
+
+    #[test]
+    fn guesser_leaves_with_the_first_answer_or_with_the_end() {
+        for told in [&b"error_auth\n"[..], b""] {
+            let (mut member, mut server) = member(Does::Guess);
+            let (mut scratch, mut requests) = ([0; 64], 0);
+            let visited = member.visit(&mut scratch, &mut requests);
+            assert!(matches!(visited, Visited::Waits), "not judged yet");
+            assert_eq!(requests, 2, "both requests are sent");
+            server.write_all(told).unwrap();
+            let _left_open = (!told.is_empty()).then_some(server);
+            let visited = member.visit(&mut scratch, &mut requests);
+            assert!(matches!(visited, Visited::Ended), "{told:?}");
+            assert_eq!(requests, 2, "nothing is sent again");
+        }
     }
 
     #[test]

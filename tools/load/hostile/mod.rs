@@ -1,11 +1,12 @@
 //! The plan `hostile`: every attack that a client without any right can make, and what everybody
 //! else feels of it, with the attack and without.
 //!
-//! A [`Scene`] is one attack and what is wanted of the server meanwhile. What attackers do is in
-//! `patterns`, `holders`, `unread`, `pipelines`, `queues`, `values`, `owners`, `guesses`, `memory`,
-//! `tls` and `http`, with the words of `crowd`; they run in a process of their own, see `process`. What is
-//! measured meanwhile is in `felt`, `lateness`, `passed_on`, `bound` and `hand_over`, with what stands
-//! `beside` it. Every figure is of a server that was started for it.
+//! A [`Scene`] is one attack and what is wanted of the server during it. The attackers' work is in
+//! `patterns`, `holders`, `unread`, `pipelines`, `queues`, `values`, `owners`, `guesses`,
+//! `strangers`, `memory`, `tls` and `http`, with the words of `crowd`. Attackers run in their own
+//! process: `process`. Measures are in `felt` (with `newcomers` and `logged`), `lateness`,
+//! `passed_on`, `bound` and `hand_over`, with the figures of `beside`. Each measure starts its own
+//! server.
 //!
 //! The server has one core. The well-behaved clients and the attackers share another one, where the
 //! attackers are nice: they get the time that the well-behaved leave. How late the well-behaved
@@ -21,14 +22,17 @@ mod hand_over;
 mod holders;
 mod http;
 mod lateness;
+mod logged;
 mod member;
 mod memory;
+mod newcomers;
 mod owners;
 mod passed_on;
 mod patterns;
 mod pipelines;
 pub(crate) mod process;
 mod queues;
+mod strangers;
 mod tls;
 mod unread;
 mod values;
@@ -36,8 +40,7 @@ mod values;
 use std::io;
 
 use crate::hostile::Measure::{
-    Bound, Counted, Felt, FeltAndTurn, FeltWithSecret, FeltWithTls, HandOver, Http, HttpWithSecret,
-    Late, PassedOn,
+    Bound, Counted, Felt, FeltAndTurn, FeltWithTls, Guarded, HandOver, Http, Late, PassedOn,
 };
 use crate::hostile::crowd::Crowd;
 use crate::hostile::felt::Feeling;
@@ -67,15 +70,13 @@ enum Measure {
     Felt(f64),
     /// The same, and the longest turn shall be as short.
     FeltAndTurn(f64),
-    /// The same as the first, of a server that asks for a secret; and how long newcomers wait who
-    /// know it.
-    FeltWithSecret(f64),
+    /// How long well-behaved clients wait whose server asks for a token; newcomers that have it
+    /// always get in.
+    Guarded(Feeling),
     /// How long well-behaved clients wait that speak TLS.
     FeltWithTls(f64),
     /// How long well-behaved clients of both doors wait, p99, and the longest turn shall be as short.
     Http(f64),
-    /// The same, of a server that asks for a secret.
-    HttpWithSecret(f64),
     /// How late a lease of somebody else ends.
     Late(f64),
     /// How soon the lock of somebody who leaves is passed on.
@@ -93,9 +94,18 @@ const BOUND_MIB_MIN: usize = 16;
 
 const M: usize = 1_000_000;
 
+/// Of a server that asks for a token: by one door, with strangers that guess, and by both doors.
+const TOKEN: Feeling = Feeling::new(10.0).with_secret();
+const GUESSES: Feeling = TOKEN.with_guesses();
+const TOKEN_HTTP: Feeling = TOKEN.and_turn().by_both_doors();
+
+/// What such a server is started with, so that strangers can fill it.
+const SLOTS: &[&str] = &["--max-connections", "200"];
+const MEMORY: &[&str] = &["--max-memory", "512m"];
+
 /// All scenes.
 #[rustfmt::skip] // a table is read in columns
-pub(crate) const SCENES: [Scene; 61] = [
+pub(crate) const SCENES: [Scene; 69] = [
     Scene { name: "patterns",         size: 1 << 17, attack: patterns::one,          measure: Felt(10.0),            words: "# patterns of `a` and `*`, 1 counts up" },
     Scene { name: "patterns-16",      size: 1 << 17, attack: patterns::sixteen,      measure: Felt(10.0),            words: "# patterns of `a` and `*`, 16 count up" },
     Scene { name: "patterns-spread",  size: 1 << 17, attack: patterns::spread,       measure: Felt(10.0),            words: "# patterns of `a` and `*`, 64 a client, 16 count up" },
@@ -117,8 +127,8 @@ pub(crate) const SCENES: [Scene; 61] = [
     Scene { name: "values-rearmed",   size: 900_000, attack: values::rearmed,        measure: Late(5.0),             words: "# values stored again, none ends" },
     Scene { name: "owners-leave",     size: 2 * M,   attack: owners::leave,          measure: PassedOn(20.0),        words: "# holds' owners leave with one who is waited for" },
     Scene { name: "owners-leave-16",  size: 2 * M,   attack: owners::leave_flooded,  measure: PassedOn(100.0),       words: "# holds' owners leave with one who is waited for, 16 flood" },
-    Scene { name: "wrong-tokens",     size: 10_000,  attack: guesses::wrong,         measure: FeltWithSecret(10.0),  words: "# wrong secrets a second" },
-    Scene { name: "tls-silent",           size: 1_000,  attack: tls::silent,            measure: FeltWithTls(10.0),    words: "# connect, say nothing and come again" },
+    Scene { name: "wrong-tokens",     size: 10_000,  attack: guesses::wrong,         measure: Guarded(TOKEN),         words: "# wrong secrets a second" },
+    Scene { name: "tls-silent",           size: 1_000,  attack: strangers::silent,      measure: FeltWithTls(10.0),    words: "# connect, say nothing and come again" },
     Scene { name: "tls-never-finished",   size: 1_000,  attack: tls::never_finished,    measure: FeltWithTls(10.0),    words: "# send a hello, never go on and come again" },
     Scene { name: "tls-hellos",           size: 1_000,  attack: tls::hellos_per_s,      measure: FeltWithTls(10.0),    words: "# hellos a second" },
     Scene { name: "tls-hellos-slow",      size: 1_000,  attack: tls::hellos_slow,       measure: FeltWithTls(10.0),    words: "# send hellos a byte at a time" },
@@ -133,8 +143,8 @@ pub(crate) const SCENES: [Scene; 61] = [
     Scene { name: "http-pipelines-1000",  size: 1_000,  attack: http::pipelines,        measure: Http(25.0),           words: "# pipeline `GET /v1/locks/x`, 100 deep, without pause" },
     Scene { name: "http-headers",         size: 64,     attack: http::headers,          measure: Http(10.0),           words: "# send 64 headers in heads of 16 KiB without pause" },
     Scene { name: "http-headers-refused", size: 64,     attack: http::headers_refused,  measure: Http(10.0),           words: "# send 3,000 headers, are refused and come again" },
-    Scene { name: "http-wrong-tokens",    size: 10_000, attack: http::wrong_tokens,     measure: HttpWithSecret(10.0), words: "# wrong tokens a second" },
-    Scene { name: "http-wrong-kept",      size: 1_000,  attack: http::wrong_tokens_kept, measure: HttpWithSecret(10.0), words: "# pipeline wrong tokens" },
+    Scene { name: "http-wrong-tokens",    size: 10_000, attack: http::wrong_tokens,     measure: Guarded(TOKEN_HTTP),   words: "# wrong tokens a second" },
+    Scene { name: "http-wrong-kept",      size: 1_000,  attack: http::wrong_tokens_kept, measure: Guarded(TOKEN_HTTP),   words: "# pipeline wrong tokens" },
     Scene { name: "http-watches-unread",  size: 300,    attack: http::watches_unread,   measure: Http(10.0),           words: "# streams of all events are never read, 16 count up" },
     Scene { name: "http-signals-unread",  size: 500,    attack: http::signals_unread,   measure: Http(20.0),           words: "16 signal 64 KiB to # streams that are never read" },
     Scene { name: "http-pages",           size: M,      attack: http::pages,            measure: Http(10.0),           words: "# locks held, 16 read all pages of them, 1,000 a page" },
@@ -142,6 +152,14 @@ pub(crate) const SCENES: [Scene; 61] = [
     Scene { name: "http-scrapes",         size: M,      attack: http::scrapes,          measure: Http(10.0),           words: "# locks held, 16 ask for `/metrics` without pause" },
     Scene { name: "http-figures",         size: M,      attack: http::figures,          measure: Http(10.0),           words: "# locks held, 256 streams of figures come and leave" },
     Scene { name: "http-lookers-on",      size: M,      attack: http::lookers_on,       measure: Http(10.0),           words: "# locks held, 100 dashboards, 4 scrape, 2 walk" },
+    Scene { name: "strangers-silent",       size: 1_000,  attack: strangers::silent,            measure: Guarded(TOKEN.with_limits(SLOTS)),         words: "# connect, say nothing and come again, `--max-connections 200`" },
+    Scene { name: "strangers-silent-ends",  size: 4_000,  attack: strangers::silent_together,   measure: Guarded(TOKEN),                            words: "# connect and say nothing, their time over together" },
+    Scene { name: "strangers-half-auth",    size: 12_000, attack: strangers::half_auth,         measure: Guarded(TOKEN.with_limits(MEMORY)),        words: "# send a long `auth` without its end and come again, `--max-memory 512m`" },
+    Scene { name: "strangers-tls-names",    size: 1_000,  attack: tls::bad_names,               measure: Guarded(TOKEN.with_tls()),                 words: "# send TLS hellos with bad host names and come again" },
+    Scene { name: "strangers-http-bodies",  size: 4_000,  attack: http::half_bodies,            measure: Guarded(TOKEN_HTTP.with_limits(MEMORY)),   words: "# send bodies of 192 KiB without their end and without a good token over HTTP and come again, `--max-memory 512m`" },
+    Scene { name: "strangers-guesses",      size: 500,    attack: guesses::one_after_the_other, measure: Guarded(GUESSES),                          words: "# guess, and again as soon as they are answered or closed" },
+    Scene { name: "strangers-guesses-unix", size: 500,    attack: guesses::one_after_the_other, measure: Guarded(GUESSES.over_unix()),              words: "# guess over the unix socket, and again as soon as they are answered or closed" },
+    Scene { name: "strangers-http-guesses", size: 500,    attack: http::guesses,                measure: Guarded(TOKEN_HTTP.with_guesses()),        words: "# guess over HTTP, and again as soon as they are answered or closed" },
     Scene { name: "memory-values",    size: 256,     attack: memory::values,         measure: Bound,                 words: "values of 64 KiB, `--max-memory #m`" },
     Scene { name: "memory-lists",     size: 256,     attack: memory::lists,          measure: Bound,                 words: "lists of values of 64 KiB, `--max-memory #m`" },
     Scene { name: "memory-slots",     size: 256,     attack: memory::slots,          measure: Bound,                 words: "slots of one semaphore, `--max-memory #m`" },
@@ -179,7 +197,7 @@ impl Scene {
     }
 
     /// Measures it for one round: again if what is wanted was not measured, because the machine was
-    /// busy with something else, and again. Only the last time counts, but for wrong answers.
+    /// busy with something else, and again. Only the last time counts. A wrong answer is a result.
     fn run(&self, session: &Session, figures: &mut Figures) -> io::Result<()> {
         let mut tries_left = TRIES;
         loop {
@@ -187,11 +205,11 @@ impl Scene {
             let mut round = Figures::default();
             round.about(self.title(session));
             let played = self.play(session, &mut round);
-            if played.is_err() || tries_left == 0 || !round.lacks_something() {
+            let is_measured = !round.lacks_something() || round.wrong.count > 0;
+            if played.is_err() || tries_left == 0 || is_measured {
                 figures.put_round(round);
                 return played;
             }
-            figures.wrong.merge(&round.wrong);
         }
     }
 
@@ -203,20 +221,13 @@ impl Scene {
                 let feeling = Feeling::new(ms).and_turn();
                 felt::measure(session, self, figures, &feeling)
             }
-            FeltWithSecret(ms) => {
-                let feeling = Feeling::new(ms).with_secret();
-                felt::measure(session, self, figures, &feeling)
-            }
+            Guarded(feeling) => felt::measure(session, self, figures, &feeling),
             FeltWithTls(ms) => {
                 let feeling = Feeling::new(ms).with_tls();
                 felt::measure(session, self, figures, &feeling)
             }
             Http(ms) => {
                 let feeling = Feeling::new(ms).and_turn().by_both_doors();
-                felt::measure(session, self, figures, &feeling)
-            }
-            HttpWithSecret(ms) => {
-                let feeling = Feeling::new(ms).and_turn().by_both_doors().with_secret();
                 felt::measure(session, self, figures, &feeling)
             }
             Late(most) => lateness::measure(session, self, figures, most),

@@ -95,6 +95,12 @@ impl Attackers {
         self.input.write_all(format!("{word}\n").as_bytes())
     }
 
+    /// What they counted under this name.
+    pub(super) fn count(&self, name: &str) -> f64 {
+        let found = self.counts.iter().find(|it| it.0 == name);
+        found.map_or(0.0, |it| it.1)
+    }
+
     /// Puts what they counted, and how much they asked in so many nanoseconds.
     pub(super) fn put(&self, figures: &mut Figures, worked_ns: u64) {
         for (name, count) in &self.counts {

@@ -1,8 +1,7 @@
-//! Attacks on the port that speaks TLS: handshakes that never begin, never end, come a byte at a time
-//! or begin again, and records that take their time.
+//! Attacks on the port that speaks TLS: handshakes that never end, come a byte at a time, begin
+//! again or name no host, and records that take their time.
 
 use std::io;
-use std::rc::Rc;
 
 use latchd::wire::verbs::Verb;
 
@@ -14,22 +13,19 @@ use crate::servers::tls::{self, RECORD_BYTES_MAX};
 /// Most connections at one time of those who send a hello and leave.
 const CONNECTIONS_MAX: usize = 2_000;
 
-/// They connect, and say nothing until they are sent away; then they come again.
-pub(super) fn silent(crowd: &mut Crowd) -> io::Result<()> {
-    let nothing = Rc::new(Block::default());
-    for _ in 0..crowd.size {
-        crowd.begin_again(&nothing)?;
-    }
-    Ok(())
-}
-
 /// They send a hello, and nothing after it.
 pub(super) fn never_finished(crowd: &mut Crowd) -> io::Result<()> {
-    let hello = Rc::new(hellos(1)?);
-    for _ in 0..crowd.size {
-        crowd.begin_again(&hello)?;
-    }
-    Ok(())
+    crowd.begin_again(crowd.size, hellos(1)?)
+}
+
+/// Each sends a hello with a host name that is none. A connection that is closed comes again.
+pub(super) fn bad_names(crowd: &mut Crowd) -> io::Result<()> {
+    let hello = Block {
+        bytes: tls::hello_with_bad_name()?,
+        requests: 1,
+        over_http: false,
+    };
+    crowd.begin_again(crowd.size, hello)
 }
 
 /// So many hellos a second, each on a connection of its own.

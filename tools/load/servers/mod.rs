@@ -18,6 +18,7 @@ use std::process::{Command, Stdio};
 use std::rc::Rc;
 
 use crate::clock::Clock;
+pub(crate) use crate::servers::process::LogSize;
 use crate::servers::process::{ServerProcess, nameless_file};
 use crate::servers::target::{Address, Protocol, Target};
 
@@ -62,7 +63,7 @@ const SERVES_HTTP: &str = "serves HTTP on ";
 
 /// A server that was started here; it ends when this is dropped.
 pub(crate) struct Server {
-    _process: ServerProcess,
+    process: ServerProcess,
     pub(crate) tcp: Target,
     /// The socket file, where it has one.
     pub(crate) unix: Option<Target>,
@@ -143,8 +144,13 @@ impl Server {
                 is_encrypted: false,
                 ..target(Address::Unix(process.socket.clone()))
             }),
-            _process: process,
+            process,
         })
+    }
+
+    /// How much it has logged. Its log is its output, which goes to a file.
+    pub(crate) fn logged(&self) -> io::Result<LogSize> {
+        self.process.logged()
     }
 }
 

@@ -26,6 +26,13 @@ const SAID_BYTES_MAX: usize = 64 * 1024;
 /// How many of its last lines are shown.
 const LAST_LINES: usize = 10;
 
+/// The size of a server's output.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct LogSize {
+    pub(crate) lines: u64,
+    pub(crate) bytes: u64,
+}
+
 /// The process, its output, and the socket file it leaves behind.
 pub(super) struct ServerProcess {
     pub(super) program: String,
@@ -75,6 +82,20 @@ impl ServerProcess {
         let mut bytes = vec![0; SAID_BYTES_MAX];
         let length = self.said.read_at(&mut bytes, offset)?;
         Ok(String::from_utf8_lossy(&bytes[..length]).into_owned())
+    }
+
+    /// How much it has printed.
+    pub(super) fn logged(&self) -> io::Result<LogSize> {
+        let mut size = LogSize::default();
+        let mut piece = vec![0; SAID_BYTES_MAX];
+        loop {
+            let length = self.said.read_at(&mut piece, size.bytes)?;
+            if length == 0 {
+                return Ok(size);
+            }
+            size.bytes += length as u64;
+            size.lines += memchr::memchr_iter(b'\n', &piece[..length]).count() as u64;
+        }
     }
 
     /// How it ended, if it did, and the last lines of its output.

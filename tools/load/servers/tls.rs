@@ -8,6 +8,7 @@ use std::fs;
 use std::io::{self, ErrorKind, Read, Write};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use mio::net::TcpStream;
 use rustls::client::Resumption;
@@ -21,6 +22,15 @@ const KEY: &str = include_str!("loopback.key");
 
 /// Most plaintext of one record.
 pub(crate) const RECORD_BYTES_MAX: usize = 16 * 1024;
+
+/// Where servers listen; the certificate is for it.
+const LOOPBACK: &str = "127.0.0.1";
+
+/// Longest part of a host name between its dots.
+const LABEL_BYTES_MAX: usize = 63;
+
+/// How long the server may be silent before both sides have agreed on keys.
+const HANDSHAKE_MAX: Duration = Duration::from_secs(5);
 
 /// What makes latchd speak TLS.
 pub(crate) const CERT_OPTION: &str = "--tls-cert";
@@ -60,7 +70,8 @@ impl Drop for Files {
     }
 }
 
-fn session() -> io::Result<ClientConnection> {
+/// A client that expects a server of this name, and tells the server so unless it is an address.
+fn session(name: String) -> io::Result<ClientConnection> {
     static CONFIG: OnceLock<Arc<ClientConfig>> = OnceLock::new();
     let config = match CONFIG.get() {
         Some(config) => config,
@@ -69,7 +80,7 @@ fn session() -> io::Result<ClientConnection> {
             CONFIG.get_or_init(|| Arc::new(config))
         }
     };
-    let name = ServerName::try_from("127.0.0.1").map_err(io::Error::other)?;
+    let name = ServerName::try_from(name).map_err(io::Error::other)?;
     ClientConnection::new(Arc::clone(config), name).map_err(io::Error::other)
 }
 
@@ -89,8 +100,23 @@ fn config() -> Result<ClientConfig, Box<dyn std::error::Error + Send + Sync>> {
 
 /// A hello: the first that a client sends, and all that some ever do.
 pub(crate) fn hello() -> io::Result<Vec<u8>> {
+    hello_to(LOOPBACK.to_owned())
+}
+
+/// A hello with a host name that is as long as one may be, and not one character of it is allowed.
+pub(crate) fn hello_with_bad_name() -> io::Result<Vec<u8>> {
+    let label = "a".repeat(LABEL_BYTES_MAX);
+    let name = [&*label, &label, &label, &label[2..]].join(".");
+    let mut hello = hello_to(name.clone())?;
+    let at = memchr::memmem::find(&hello, name.as_bytes());
+    let at = at.ok_or_else(|| io::Error::other("a hello without a name"))?;
+    hello[at..at + name.len()].fill(b'!');
+    Ok(hello)
+}
+
+fn hello_to(name: String) -> io::Result<Vec<u8>> {
     let mut hello = Vec::new();
-    session()?.write_tls(&mut hello)?;
+    session(name)?.write_tls(&mut hello)?;
     Ok(hello)
 }
 
@@ -105,7 +131,8 @@ pub(crate) struct TlsStream {
 impl TlsStream {
     /// Agrees on keys, and waits for that; from then on it never blocks.
     pub(super) fn open(mut socket: std::net::TcpStream) -> io::Result<Self> {
-        let mut session = session()?;
+        let mut session = session(LOOPBACK.to_owned())?;
+        socket.set_read_timeout(Some(HANDSHAKE_MAX))?;
         while session.is_handshaking() {
             session.complete_io(&mut socket)?;
         }

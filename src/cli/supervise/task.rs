@@ -11,9 +11,10 @@ use std::time::Duration;
 use nix::sys::signal::Signal;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 
-use super::exit::Fail;
-use super::supervise::signals::Signals;
-use super::supervise::warden::timespec;
+use super::signals::Signals;
+use super::warden::timespec;
+use crate::cli::exit::Fail;
+use crate::cli::sys::spawn;
 
 /// Why it was not waited for.
 pub(crate) enum Unfinished {
@@ -94,12 +95,4 @@ fn heard(signals: &mut Signals, tick: &mut impl FnMut(bool) -> Option<Duration>)
 /// Makes whoever polls it look.
 pub(crate) fn ring(bell: &OwnedFd) {
     let _ = rustix::io::write(bell.as_fd(), &1_u64.to_ne_bytes());
-}
-
-/// A thread that ends with the process.
-pub(crate) fn spawn(work: impl FnOnce() + Send + 'static) -> Result<(), Fail> {
-    let thread = std::thread::Builder::new().spawn(work);
-    thread
-        .map(drop)
-        .map_err(|error| Fail::system("start a thread", error))
 }

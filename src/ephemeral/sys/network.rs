@@ -7,7 +7,6 @@ use std::io;
 use std::os::fd::BorrowedFd;
 
 /// Network file systems by the number that `statfs` gives them. FUSE can be anything.
-#[cfg(target_os = "linux")]
 const NETWORK: [(u32, &str); 10] = [
     (0x6969, "nfs"),
     (0x517b, "smb"),
@@ -21,19 +20,9 @@ const NETWORK: [(u32, &str); 10] = [
     (0x0bd0_0bd0, "lustre"),
 ];
 
-#[cfg(target_os = "linux")]
 const FUSE: u32 = 0x6573_5546;
 
-/// What to say of it.
-pub(super) fn refusal(file_system: &str) -> String {
-    format!(
-        "it would be on a file system of type {file_system}, where a lock may hold on this machine \
-         only, or not at all (EphemeralLock::allow_network takes it nevertheless)"
-    )
-}
-
 /// The type of the file system that the directory is on, if it is one of a network.
-#[cfg(target_os = "linux")]
 pub(super) fn network_file_system(dir: BorrowedFd<'_>) -> io::Result<Option<String>> {
     let number = rustix::fs::fstatfs(dir)?.f_type as u32;
     if !NETWORK.iter().any(|(known, _)| *known == number) {
@@ -45,7 +34,6 @@ pub(super) fn network_file_system(dir: BorrowedFd<'_>) -> io::Result<Option<Stri
 }
 
 /// What a file system is called that has this number and lies on this device, if it is one of a network.
-#[cfg(target_os = "linux")]
 fn named_type(number: u32, mounts: &str, device: u64) -> Option<&str> {
     let (_, name) = NETWORK.iter().find(|(known, _)| *known == number)?;
     let name = mounted_type(mounts, device).unwrap_or(name);
@@ -53,15 +41,8 @@ fn named_type(number: u32, mounts: &str, device: u64) -> Option<&str> {
     (name != "fuseblk").then_some(name)
 }
 
-/// Elsewhere it is not known: the one who chooses the path has to know.
-#[cfg(not(target_os = "linux"))]
-pub(super) fn network_file_system(_dir: BorrowedFd<'_>) -> io::Result<Option<String>> {
-    Ok(None)
-}
-
 /// The type of what is mounted from a device, as `/proc/self/mountinfo` tells it:
 /// `36 35 0:52 / /home rw,noatime shared:1 - fuse.sshfs host:/home rw`.
-#[cfg(target_os = "linux")]
 fn mounted_type(mounts: &str, device: u64) -> Option<&str> {
     let number = format!(
         "{}:{}",
@@ -77,7 +58,7 @@ fn mounted_type(mounts: &str, device: u64) -> Option<&str> {
     })
 }
 
-#[cfg(all(test, target_os = "linux"))]
+#[cfg(test)]
 mod tests {
     use std::os::fd::AsFd;
 
