@@ -175,28 +175,28 @@ impl Locks {
     }
 
     /// Ends leases on this key that are over, then serves the queue. Returns whether the key is
-    /// current then: no such lease is left, and nobody in the queue who can be granted. What is
-    /// left is a matter of more calls, or of time.
+    /// current: no expired lease is left, and no waiter that can be granted. If not, call again, or
+    /// leave the rest to the timers.
     ///
     /// Each lease ends at its own instant and in order, as its timer would have ended it: a waiter
     /// that still waited when the lease ended is granted, even if that was long ago and its own
-    /// wait is over by now.
+    /// wait is over by now. So no wait ends here while expired leases are left.
     pub(super) fn evict_expired(&mut self, cx: &mut Ctx<'_>, resource: u32) -> bool {
-        let mut is_current = true;
         // `soonest` may be out of date, because a timer that ends a lease leaves it as it is. But
         // if no timer at all is due, no lease is over.
         let is_due = |deadline: Nanos| deadline <= cx.moment;
         if is_due(self.table[resource].soonest())
             && cx.core.timers.next_deadline().is_some_and(is_due)
+            && !self.evict(cx, resource)
         {
-            is_current = self.evict(cx, resource);
+            return false;
+        }
+        if self.table[resource].queue.is_empty() {
+            return true;
         }
         // The wait of the head of the queue may be over.
-        if !self.table[resource].queue.is_empty() {
-            self.grant_waiting(cx, resource);
-            is_current &= !self.unserved.contains(resource);
-        }
-        is_current
+        self.grant_waiting(cx, resource);
+        !self.unserved.contains(resource)
     }
 
     /// Ends leases on this key that are over, in their order; returns whether all of them.

@@ -462,6 +462,36 @@ fn a_wait_does_not_end_before_a_crowd_of_leases_that_were_over_earlier() {
     }
 }
 
+/// A request that is put off ends some of the leases. The writer whose wait was over after all of
+/// them is granted once the rest has ended, too.
+#[test]
+fn a_request_that_ends_some_of_a_crowd_of_leases_ends_no_later_wait() {
+    let mut pair = Pair::new(0, 0);
+    let acquire = |client, count| Op::Acquire {
+        client,
+        write: false,
+        lease: 1,
+        count,
+    };
+    let wait = |client, write, wait| Op::AcquireOrWait {
+        client,
+        write,
+        wait,
+        lease: 1,
+    };
+    for op in [
+        acquire(3, 160),
+        wait(3, true, 2),
+        wait(0, false, 3),
+        Op::Pass { ms: 3 },
+        acquire(0, 1),
+    ] {
+        pair.run(&op).unwrap();
+    }
+    assert_eq!(pair.engine.tally().grants, 161, "the writer waited in vain");
+    pair.end().unwrap();
+}
+
 /// Leases of a crowd are over, and nobody has looked yet. They are renewed one after the other, and
 /// each renewal ends only some of them, so that the one of an enqueue is still there when its own
 /// renewal comes: that has told its end, and there is nothing left to wait for.
