@@ -35,6 +35,9 @@ pub const POOL_BYTES_MAX: usize = 4 * 1024 * 1024;
 /// Capacity of a fresh buffer: one ordinary frame, or a dozen answers.
 const FRESH_BYTES: usize = 512;
 
+/// An outbox of this capacity or less keeps its buffer until it is empty.
+const SPARSE_BYTES_MIN: usize = 4 * 1024;
+
 /// Spare buffers, shared by all connections of a thread. The last one given back is the first one
 /// taken, because its memory is still warm.
 #[derive(Debug, Default)]
@@ -173,6 +176,19 @@ impl<const BOX: usize> Buffer<BOX> {
         self.start += n as u32;
         if self.start as usize == self.bytes.len() {
             self.clear(pool);
+        } else if BOX == OUTBOXES && self.bytes.capacity() > SPARSE_BYTES_MIN {
+            self.give_back_unused(pool);
+        }
+    }
+
+    /// The reader of a large outbox is slow: moves the rest to a smaller buffer once it is less than
+    /// a quarter of the large one, so that no memory is kept for what was sent.
+    #[cold]
+    fn give_back_unused(&mut self, pool: &mut Pool) {
+        if self.len() < self.bytes.capacity() / 4 {
+            self.bytes = self.live().to_vec();
+            self.start = 0;
+            self.count(pool);
         }
     }
 
@@ -335,6 +351,22 @@ mod tests {
         }
         assert_eq!((inbox.len(), outbox.len()), (1_000, 1_000));
         assert!(inbox.0.capacity() <= 4_096 && outbox.capacity() <= 4_096);
+    }
+
+    #[test]
+    fn an_outbox_that_was_sent_in_part_keeps_no_memory_for_that_part() {
+        let mut pool = Pool::new();
+        let mut outbox = Outbox::default();
+        let sent: Vec<u8> = (0..64 * 1024_u32).map(|at| at as u8).collect();
+        outbox.buf(&mut pool).extend_from_slice(&sent);
+        for left in [sent.len() / 2, sent.len() / 8, 100] {
+            let n = outbox.len() - left;
+            outbox.advance(n, &mut pool);
+            assert_eq!(outbox.pending(), &sent[sent.len() - left..]);
+            assert!(outbox.capacity() <= (4 * left).max(SPARSE_BYTES_MIN));
+            outbox.count(&mut pool);
+            assert_eq!(pool.outbox_bytes(), outbox.capacity());
+        }
     }
 
     #[test]
