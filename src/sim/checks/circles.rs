@@ -90,7 +90,12 @@ impl ReportCheck<'_> {
 
     /// Nobody who asked to be told has closed a circle in this turn.
     pub(super) fn check_no_circle(&self) -> Result<(), String> {
-        for conn in self.connections.values().filter(|it| it.tells_deadlocks) {
+        // A `hello` behind a request that waits is not heard before that is answered.
+        let is_heard = |it: &&Connection| {
+            let mut open = it.open_requests.iter();
+            it.tells_deadlocks && open.all(|it| !matches!(it.kind, RequestKind::Hello))
+        };
+        for conn in self.connections.values().filter(is_heard) {
             let Some((asker, key)) = self.waits_for(conn) else {
                 continue;
             };
