@@ -438,7 +438,7 @@ fn shares_of_the_file_are_read_again_on_sighup_and_what_is_held_moves() {
     // Without any, the figures are as they ever were.
     fs::write(&path, "").unwrap();
     daemon.signal(Signal::HUP);
-    daemon.wait_for_log("SIGHUP: the list of shares is read again");
+    daemon.wait_for_log_times("SIGHUP: the list of shares is read again", 2);
     let metrics = daemon.http().get("/metrics").body;
     assert!(metrics.contains("\nlocks_active{type=\"lock\"} 4\n") && !metrics.contains("share="));
     client.half_close();

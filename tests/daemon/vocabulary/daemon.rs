@@ -185,6 +185,18 @@ impl Daemon {
         }
     }
 
+    /// Waits until the log has said this so many times.
+    #[track_caller]
+    pub(crate) fn wait_for_log_times(&self, needle: &str, times: usize) {
+        let count = |lines: &[String]| lines.iter().filter(|line| line.contains(needle)).count();
+        let is_enough = |state: &LogState| state.ended || count(&state.lines) >= times;
+        let lines = self.log.wait_until(is_enough);
+        assert!(
+            count(&lines) >= times,
+            "the log never said {needle:?} {times} times"
+        );
+    }
+
     /// All log lines up to now.
     pub(crate) fn log(&self) -> Vec<String> {
         self.log.state.lock().unwrap().lines.clone()
