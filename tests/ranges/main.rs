@@ -18,9 +18,10 @@ mod searches;
 mod served;
 mod world;
 
+use latchd::base::Millis;
 use proptest::prelude::*;
 
-use self::ops::{Limits, Script};
+use self::ops::{Limits, Op, Script};
 use self::world::World;
 
 proptest! {
@@ -61,4 +62,30 @@ fn run(limits: Limits, script: &Script) -> Result<(), TestCaseError> {
     let verdict = world.end();
     prop_assert!(verdict.is_ok(), "at the end: {}", verdict.unwrap_err());
     Ok(())
+}
+
+/// Two waiters are in one circle that only the order of their queue makes, and either could be let pass.
+/// The engine chooses, and the model has to follow: with the first one gone the second is in none.
+#[test]
+fn model_lets_waiters_pass_in_the_order_of_the_engine() {
+    let lock = |conn, exclusive, bytes, wait| Op::Lock {
+        conn,
+        resource: 0,
+        exclusive,
+        bytes,
+        wait: Millis(wait),
+        name: 0,
+    };
+    let script = Script(vec![
+        lock(1, false, (8, 12), 0),
+        lock(2, true, (7, 12), 30_000),
+        lock(5, false, (1, 5), 0),
+        lock(2, true, (5, 5), 30_000),
+        lock(0, false, (7, 7), 1_000),
+        lock(1, false, (5, 5), 1_000),
+        lock(1, false, (0, 0), 0),
+        lock(1, false, (1, 5), 250),
+        lock(0, true, (0, 1), 250),
+    ]);
+    run(Limits::default(), &script).unwrap();
 }

@@ -4,8 +4,6 @@
 //! of things is the engine's choice (who of several that may pass is let pass first), the model is told
 //! what the engine did, and says whether that was allowed.
 
-use std::collections::BTreeSet;
-
 use latchd::base::{Millis, Nanos, Token};
 
 use super::ops::{Bytes, CLIENTS, KEYS, Limits, RESOURCES};
@@ -125,8 +123,8 @@ pub struct Model {
     /// Those who may wait for themselves since somebody was granted something: resource and connection.
     pub suspects: Vec<(usize, u32)>,
     pub said: Vec<(u32, Word)>,
-    /// Whom the engine has granted something in this step.
-    pub hints: BTreeSet<u32>,
+    /// Whom the engine has granted something in this step, in its order.
+    pub hints: Vec<u32>,
     pub refusals: u64,
 }
 
@@ -151,7 +149,7 @@ impl Model {
             keys: [key(1), key(2)],
             suspects: Vec::new(),
             said: Vec::new(),
-            hints: BTreeSet::new(),
+            hints: Vec::new(),
             refusals: 0,
         }
     }

@@ -126,8 +126,8 @@ impl Model {
                 InTheWay::Holder => false,
                 // It may be let pass now or a little later.
                 InTheWay::Queue => {
-                    self.hints.contains(&conn)
-                        && self.would_deadlock(resource, conn, &wish, place, true)
+                    let next = self.next_to_pass(&self.may_pass());
+                    next.is_some_and(|it| it.2 == conn)
                 }
             };
             place = match may_pass {
@@ -145,7 +145,7 @@ impl Model {
         let Wait { wish, conn, .. } = self.queues[resource][place];
         let granted = self.grant(resource, &wish);
         self.queues[resource].remove(place);
-        self.hints.remove(&conn);
+        self.hints.retain(|&it| it != conn);
         match granted {
             Ok(lets_in) => {
                 self.say(conn, Word::Done);
@@ -211,19 +211,8 @@ impl Model {
     /// queue keeps in a circle, and refuses those who were put into one. With `must`, until nobody is left.
     pub fn follow(&mut self, refused: &mut BTreeSet<u32>, must: bool) -> Result<(), String> {
         loop {
-            let mut may_pass = Vec::new();
-            for (resource, queue) in self.queues.iter().enumerate() {
-                for (place, it) in queue.iter().enumerate() {
-                    if self.in_the_way(resource, &it.wish, place) == InTheWay::Queue
-                        && self.would_deadlock(resource, it.conn, &it.wish, place, true)
-                    {
-                        may_pass.push((resource, place, it.conn));
-                    }
-                }
-            }
-            if let Some(&(resource, place, _)) =
-                may_pass.iter().find(|it| self.hints.contains(&it.2))
-            {
+            let may_pass = self.may_pass();
+            if let Some((resource, place, _)) = self.next_to_pass(&may_pass) {
                 self.grant_waiter(resource, place);
                 self.drain(resource);
                 continue;
@@ -255,6 +244,27 @@ impl Model {
                 false => Ok(()),
             };
         }
+    }
+
+    /// Those whom only the order of a queue keeps in a circle: resource, place and connection.
+    fn may_pass(&self) -> Vec<(usize, usize, u32)> {
+        let mut may_pass = Vec::new();
+        for (resource, queue) in self.queues.iter().enumerate() {
+            for (place, it) in queue.iter().enumerate() {
+                if self.in_the_way(resource, &it.wish, place) == InTheWay::Queue
+                    && self.would_deadlock(resource, it.conn, &it.wish, place, true)
+                {
+                    may_pass.push((resource, place, it.conn));
+                }
+            }
+        }
+        may_pass
+    }
+
+    /// The one of these that the engine has let pass first: the others may not be in a circle after that.
+    fn next_to_pass(&self, may_pass: &[(usize, usize, u32)]) -> Option<(usize, usize, u32)> {
+        let of = |conn| may_pass.iter().find(|it| it.2 == conn);
+        self.hints.iter().find_map(|&conn| of(conn)).copied()
     }
 
     pub fn forget_suspects(&mut self) {

@@ -356,13 +356,13 @@ impl World {
     /// returns whom it has refused to wait.
     fn take_hints(&mut self, out: &[Effect]) -> Result<BTreeSet<u32>, String> {
         let said = self.words(out)?;
-        let with = |words: &[Word]| -> BTreeSet<u32> {
+        let with = |words: &[Word]| -> Vec<u32> {
             let said = said.iter().filter(|it| words.contains(&it.1));
             said.map(|it| it.0).collect()
         };
         let no_room = ["resource", "of client", "all"].map(Word::Refused);
         self.model.hints = with(&[&[Word::Done][..], &no_room].concat());
-        Ok(with(&[Word::Refused("deadlock")]))
+        Ok(BTreeSet::from_iter(with(&[Word::Refused("deadlock")])))
     }
 
     fn compare(&mut self, out: &[Effect]) -> Verdict {
