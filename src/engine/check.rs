@@ -63,7 +63,12 @@ impl Engine {
             .iter()
             .filter(|it| it.value.timer.is_some())
             .count();
-        let expired_tickets = locks.tickets.expired_count();
+        let mut expired_tickets = 0;
+        for (_, owner) in self.core.owners.iter() {
+            let count = locks.tickets.expired_count(&owner.tickets);
+            assert_eq!(owner.tickets_expired as usize, count, "expired tickets");
+            expired_tickets += count;
+        }
         assert_eq!(
             (self.core.timers.len(), self.core.background.len()),
             (

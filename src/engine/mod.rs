@@ -595,9 +595,9 @@ impl Engine {
             || self.would_lose_something(id)
     }
 
-    /// Whether the connection's owner would lose something by a restart: a ticket, a hold or a byte
-    /// range. Holds that are recorded outlive a restart, and so do the ranges of attached clients.
-    /// Subscriptions do not count.
+    /// Whether the connection's owner would lose something by a restart: a ticket whose lease has not
+    /// ended, a hold or a byte range. Holds that are recorded outlive a restart, and so do the ranges of
+    /// attached clients. Subscriptions do not count.
     #[must_use]
     pub fn would_lose_something(&self, id: ConnId) -> bool {
         self.find_owner(id).is_some_and(|(_, own, owner)| {
@@ -608,7 +608,7 @@ impl Engine {
                 let is_kept = self.core.is_durable()
                     && it.client != NONE
                     && is_recorded(&self.core.clients[it.client]);
-                !it.tickets.is_empty() || has_holds || (it.has_ranges && !is_kept)
+                it.has_live_ticket() || has_holds || (it.has_ranges && !is_kept)
             };
             would_lose(own) || would_lose(owner)
         })

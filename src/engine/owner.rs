@@ -46,6 +46,8 @@ pub(super) struct Owner {
     pub(super) holds: Chain<OfOwner>,
     /// Its enqueues that were not yet waited for.
     pub(super) tickets: Chain<TicketsOfOwner>,
+    /// How many of the tickets have nothing behind them any more: the lease of their grant has ended.
+    pub(super) tickets_expired: u32,
     /// How many queues it waits in.
     pub(super) waits: u32,
     pub(super) presence: Presence,
@@ -97,6 +99,11 @@ pub(super) enum Overdue {
 }
 
 impl Owner {
+    /// Whether one of its tickets is in a queue, or has a grant whose lease goes on.
+    pub(super) fn has_live_ticket(&self) -> bool {
+        self.tickets.len() > self.tickets_expired
+    }
+
     /// The connection is gone, and this is how.
     pub(super) fn leave(&mut self, presence: Presence) {
         self.presence = presence;
@@ -234,6 +241,7 @@ impl Owners {
             client: NONE,
             holds: Chain::new(),
             tickets: Chain::new(),
+            tickets_expired: 0,
             waits: 0,
             presence: Presence::Here,
             overdue: Overdue::End,

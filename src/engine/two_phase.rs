@@ -120,6 +120,7 @@ impl Tickets {
             .after(cx.core.rules.gc_idle_max.max(EXPIRED_KEPT_MIN));
         let owner = self.arena[ticket].owner;
         let timer = cx.core.timers.arm(owner.0, until, Due::ticket(ticket));
+        cx.core.owners[owner].tickets_expired += 1;
         self.arena[ticket].standing = Standing::Expired(timer);
     }
 
@@ -129,10 +130,10 @@ impl Tickets {
         tickets.push_back(&mut self.arena, ticket);
     }
 
-    /// How many expired tickets there are; for checks.
-    pub(super) fn expired_count(&self) -> usize {
-        let is_expired = |it: &Ticket| matches!(it.standing, Standing::Expired(_));
-        self.arena.iter().filter(|(_, it)| is_expired(it)).count()
+    /// How many expired tickets an owner has, counted one by one; for checks.
+    pub(super) fn expired_count(&self, tickets: &Chain<TicketsOfOwner>) -> usize {
+        let is_expired = |it: &u32| matches!(self.arena[*it].standing, Standing::Expired(_));
+        tickets.iter(&self.arena).filter(is_expired).count()
     }
 
     /// Gives back a part of the memory of removed entries; returns whether there is more.
@@ -378,7 +379,10 @@ impl Locks {
         match standing {
             Standing::Queued(_) => {}
             Standing::Held(holder) => self.holders[holder].ticket = NONE,
-            Standing::Expired(timer) => cx.core.timers.cancel(owner.0, timer),
+            Standing::Expired(timer) => {
+                cx.core.timers.cancel(owner.0, timer);
+                cx.core.owners[owner].tickets_expired -= 1;
+            }
         }
         cx.core.owners[owner]
             .tickets
