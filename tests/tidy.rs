@@ -347,6 +347,7 @@ const WALLS: &[Wall] = &[
             "base",
             "dashboard",
             "engine",
+            "escape",
             "histogram",
             "memory",
             "sha256",

@@ -50,6 +50,7 @@ use self::exit::{Exit, Fail};
 use self::output::Output;
 #[cfg(target_os = "linux")]
 pub use self::sys::note_closed;
+use crate::escape;
 
 /// What every command is given: how to print.
 pub(crate) struct Context {
@@ -107,8 +108,14 @@ fn parse_and_run(args: impl Iterator<Item = OsString>) -> Result<Exit, Fail> {
 }
 
 /// Help and version are no errors; the rest is clap's own words, and which of these commands may have been meant.
+/// clap repeats arguments as they are, so its words are escaped line by line.
 fn shown(error: &clap::Error, names: &[&str]) -> Result<Exit, Fail> {
     let text = error.render().to_string();
+    let text = text
+        .split('\n')
+        .map(escape::text)
+        .collect::<Vec<_>>()
+        .join("\n");
     match error.kind() {
         ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
             Output::new(false, true).raw(text.as_bytes())?;

@@ -16,6 +16,7 @@ use super::conn::Transport;
 use super::{Due, Server};
 use crate::base::{ConnId, Fence, Millis, Nanos};
 use crate::engine::types::Span;
+use crate::escape;
 use crate::store::Store;
 use crate::timers::TimerId;
 use crate::wire::need::Subject;
@@ -89,7 +90,7 @@ impl<T: Transport, S: Store> Server<T, S> {
         let asked = self.engine.view(now).conn(id);
         Operator {
             client: match asked.client {
-                Some(client) => client.escape_debug().to_string(),
+                Some(client) => client.to_owned(),
                 None => format!("#{}", id.serial),
             },
             name: asked.name.unwrap_or_default().to_owned(),
@@ -100,7 +101,7 @@ impl<T: Transport, S: Store> Server<T, S> {
 
     /// Somebody asks to end grants of a key: one of them, or all.
     pub(super) fn audit_break(&self, now: Nanos, id: ConnId, key: &[u8], fence: Option<Fence>) {
-        let key = key.escape_ascii().to_string();
+        let key = escape::bytes(key);
         let fence = fence.map_or_else(|| "*".to_owned(), |fence| fence.to_string());
         let about = [("key", key.as_str()), ("fence", fence.as_str())];
         tell("break", &self.operator(now, id), &about);
@@ -114,7 +115,7 @@ impl<T: Transport, S: Store> Server<T, S> {
         resource: &[u8],
         span: Option<Span>,
     ) {
-        let resource = resource.escape_ascii().to_string();
+        let resource = escape::bytes(resource);
         let range = span.map_or_else(
             || "*".to_owned(),
             |span| format!("{} {}", span.start, span.len),
@@ -125,8 +126,8 @@ impl<T: Transport, S: Store> Server<T, S> {
 
     /// An operator asks to end all range locks of a client.
     pub(super) fn audit_break_ranges_of(&self, now: Nanos, id: ConnId, client: &[u8]) {
-        let client = client.escape_ascii().to_string();
-        let about = [("client", client.as_str()), ("range", "*")];
+        let of = escape::bytes(client);
+        let about = [("of", of.as_str()), ("range", "*")];
         tell("break", &self.operator(now, id), &about);
     }
 
@@ -157,9 +158,7 @@ impl<T: Transport, S: Store> Server<T, S> {
         self.forbidden.not_before = now.after(FORBIDDEN_EVERY);
         let key = match subject {
             Subject::Nothing => String::new(),
-            Subject::Name(it) | Subject::Names(it, _) | Subject::Pattern(it) => {
-                it.escape_ascii().to_string()
-            }
+            Subject::Name(it) | Subject::Names(it, _) | Subject::Pattern(it) => escape::bytes(it),
         };
         let about = [("what", what), ("key", key.as_str())];
         tell("forbidden", &self.operator(now, id), &about);

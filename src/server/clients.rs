@@ -61,10 +61,9 @@ impl<T: Transport, S: Store> Server<T, S> {
     pub(super) fn tell_returns(&mut self) {
         let returns = std::mem::take(&mut self.returns);
         if let Some((id, count)) = returns.most() {
-            let client = id.escape_debug().to_string();
             let (clients, total) = (returns.by_client.len(), returns.total);
             info!(
-                "client {client} came back {count} times within a minute; \
+                "client {id} came back {count} times within a minute; \
                  {clients} clients came back {total} times"
             );
         }

@@ -15,6 +15,7 @@ use super::memory::UnsentPop;
 use super::{Server, audit};
 use crate::base::{ConnId, Nanos};
 use crate::engine::types::{Effect, Note, NoteOf, Noted, Push, Reply};
+use crate::escape;
 use crate::store::Store;
 use crate::wire::Answer;
 use crate::wire::codec::{Appended, Codec};
@@ -177,8 +178,8 @@ fn log_note(note: &Note) {
         Noted::Expired { .. } => (Level::Debug, module_path!(), "lease expired"),
         Noted::Broken => (Level::Warn, audit::TARGET, "broken by an operator"),
     };
-    let key = note.key.as_bytes().escape_ascii().to_string();
-    let client = note.client.as_ref().map(|id| id.escape_debug().to_string());
+    let key = escape::bytes(note.key.as_bytes());
+    let client = note.client.as_deref();
     // The number of the connection; 0 for a grant from before a restart.
     let conn = note.conn.map_or(0, |conn| conn.serial);
     let (range, of_range);
@@ -188,7 +189,7 @@ fn log_note(note: &Note) {
             fields.push(("key", key.as_str().into()));
             fields.push(("fence", fence.0.into()));
             fields.push(match (&client, &note.owner) {
-                (Some(client), _) => ("client", client.as_str().into()),
+                (Some(client), _) => ("client", (*client).into()),
                 (None, Some(owner)) => ("owner", (**owner).into()),
                 (None, None) => ("client", conn.into()),
             });
@@ -196,8 +197,8 @@ fn log_note(note: &Note) {
         NoteOf::Range { range: it, owner } => {
             range = format!("{} {}", it.start(), it.len());
             of_range = [
-                client.unwrap_or_else(|| format!("#{conn}")),
-                owner.as_bytes().escape_ascii().to_string(),
+                client.map_or_else(|| format!("#{conn}"), str::to_owned),
+                escape::bytes(owner.as_bytes()),
             ];
             fields.push(("resource", key.as_str().into()));
             fields.push(("range", range.as_str().into()));

@@ -624,6 +624,17 @@ fn nothing_in_json_can_deceive_a_terminal_either() {
             assert!(is_there, "it reads as it was: {shown}");
         }
     }
+    for words in [
+        &[&*key][..],
+        &["ls", &format!("--{key}")],
+        &["acquire", "--wait", &key, "k"],
+    ] {
+        let mut terminal = Terminal::start(&latch_on(&daemon, words));
+        assert_eq!(terminal.code(), Some(64), "{words:?}");
+        let shown = terminal.all();
+        assert!(!shown.contains(DECEIVING), "{words:?}: {shown:?}");
+        assert!(shown.contains("\\u{202e}"), "{words:?}: {shown:?}");
+    }
 }
 
 #[test]
