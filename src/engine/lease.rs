@@ -255,6 +255,22 @@ impl Locks {
         (lapsed, soonest)
     }
 
+    /// Whether a lease on this key ends at this instant or before.
+    pub(super) fn has_lease_until(&self, cx: &mut Ctx<'_>, resource: u32, until: Nanos) -> bool {
+        // A lower bound: see `Resource::soonest`.
+        if self.table[resource].soonest() > until {
+            return false;
+        }
+        if let Some(crowd) = self.crowds.get(resource) {
+            return crowd.first().is_some_and(|(deadline, _)| deadline <= until);
+        }
+        let mut holders = self.table[resource].holders.iter(&self.holders);
+        holders.any(|holder| {
+            cx.core.work.charge(work::LOOK);
+            cx.core.timers.deadline(self.holders[holder].timer) <= until
+        })
+    }
+
     /// Ends one lease: remembers its token, tells the holder, and marks its ticket.
     fn lapse(&mut self, cx: &mut Ctx<'_>, holder: u32) {
         let late_ns = cx

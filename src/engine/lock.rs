@@ -475,7 +475,8 @@ impl Locks {
     }
 
     /// Grants to the head of the queue as long as there is room, and marks the key idle if nothing
-    /// uses it. Called after everything that may have made room.
+    /// uses it. Called after everything that may have made room. No wait ends here before a lease of
+    /// the key that was over earlier.
     ///
     /// If very many can be granted, as when a million readers wait for one writer, the rest is left
     /// over: see `unserved.rs`.
@@ -486,7 +487,11 @@ impl Locks {
         while let Some(waiter) = self.table[resource].queue.head() {
             let Waiter { conn, timer, .. } = cx.core.waiters[waiter];
             let is_present = cx.is_present(waiter);
-            let is_over = timer.is_some_and(|timer| cx.core.timers.deadline(timer) < moment);
+            let until = timer.map_or(Nanos::NEVER, |timer| cx.core.timers.deadline(timer));
+            let is_over = until < moment;
+            if is_over && self.has_lease_until(cx, resource, until) {
+                break; // it makes room for this waiter; the timers end both in their order
+            }
             // At shutdown nobody is granted what it waits for: it is refused now or a moment later.
             let is_sent_away = cx.core.draining && conn != ConnIndex::NONE;
             let stays = is_present && !is_over && !is_sent_away;

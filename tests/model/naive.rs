@@ -593,7 +593,11 @@ impl Model {
     /// than it wanted to is sent away.
     fn serve(&mut self, at: usize, moment: Nanos) {
         while let Some(head) = self.keys[at].waiters.first() {
-            if head.until.is_some_and(|until| until < moment) {
+            if let Some(until) = head.until.filter(|until| *until < moment) {
+                // A lease that was over earlier makes room for it.
+                if self.keys[at].holders.iter().any(|it| it.deadline <= until) {
+                    break;
+                }
                 self.time_out(at, 0, moment);
             } else if self.keys[at].fits(head.hold) {
                 let was_queued = self.keys[at].waiters.remove(0);
