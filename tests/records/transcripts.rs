@@ -224,6 +224,7 @@ impl Talk {
             }
             Command::Grace { ends } => self.apply(Input::Grace { conn: id, ends }),
             Command::Break { key, fence } => self.apply(Input::BreakAll(id, key, fence)),
+            Command::BreakRangesOf { client } => self.apply(Input::BreakRangesOf(id, client)),
             other => panic!("{other:?} is not for the engine"),
         }
     }

@@ -348,6 +348,10 @@ impl Engine {
         let (stores, mut cx) = self.split(now, now, out);
         let name = str::from_utf8(client).unwrap_or_default();
         let Some(found) = stores.locks.find_range_client(&mut cx, name) else {
+            // Records of unlocks are marked by their resources, not by the client.
+            if let Some(records) = &mut cx.core.records {
+                records.note_all(client);
+            }
             return cx.say_about(conn, client, Reply::Number(0));
         };
         let broken = Broken::Client {
