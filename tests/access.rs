@@ -1,5 +1,5 @@
 //! Who may do what, where a transcript cannot show it: users of the machine that need no token, and tokens
-//! that change while clients are connected. `scripts/access.txt` and `http_server/access.txt` have what each
+//! that change while clients are connected, and the time a stranger has. `scripts/access.txt` and `http_server/access.txt` have what each
 //! role may ask for, `daemon/access.rs` real files and sockets.
 
 #![allow(clippy::unwrap_used, missing_docs)]
@@ -432,4 +432,95 @@ fn a_repeated_request_is_answered_to_the_name_of_a_token_also_after_a_reload() {
         lease,
         "from anywhere"
     );
+}
+
+fn takes_newcomers(pipes: &mut Pipes) -> bool {
+    pipes.server.accepts_from(pipes.now()) <= pipes.now()
+}
+
+/// Lets strangers in as the reactor does, at most 128 between two turns; says how many came in.
+fn flood(pipes: &mut Pipes) -> usize {
+    let before = pipes.everyone().end;
+    while pipes.everyone().end < before + 128 && takes_newcomers(pipes) {
+        pipes.connect();
+    }
+    pipes.settle();
+    pipes.everyone().end - before
+}
+
+/// 12,000 silent connections a second and more want the places of 100 strangers.
+#[test]
+fn client_that_authenticates_late_gets_in_whatever_comes_meanwhile() {
+    for pause_ms in [0, 5, 20, 24] {
+        let settings = Settings {
+            access: Access::of_one(b"s3cret"),
+            connections_max: 200,
+            ..Settings::default()
+        };
+        let mut pipes = Pipes::with(Rules::default(), settings);
+        let mut came = 0;
+        for _ in 0..10 {
+            for _ in 0..50 {
+                came += flood(&mut pipes);
+                pipes.pass(Millis(1));
+            }
+            let late = loop {
+                if takes_newcomers(&mut pipes) {
+                    break pipes.connect();
+                }
+                pipes.pass(Millis(1));
+                pipes.settle();
+            };
+            for _ in 0..pause_ms {
+                came += flood(&mut pipes);
+                pipes.pass(Millis(1));
+            }
+            assert_eq!(pipes.ask(late, "auth _ s3cret"), "ok\n", "{pause_ms} ms");
+        }
+        assert!(came > 1_500, "{came} strangers came in, in half a second");
+    }
+}
+
+/// A few places are not kept for long: whoever authenticates at once does not wait for them.
+#[test]
+fn newcomers_do_not_wait_long_for_the_last_place() {
+    let settings = Settings {
+        access: Access::of_one(b"s3cret"),
+        connections_max: 4,
+        ..Settings::default()
+    };
+    let mut pipes = Pipes::with(Rules::default(), settings);
+    for _ in 0..3 {
+        let known = pipes.connect();
+        assert_eq!(pipes.ask(known, "auth _ s3cret"), "ok\n");
+    }
+    for _ in 0..100 {
+        assert_eq!(flood(&mut pipes), 1);
+        pipes.pass(Millis(1));
+    }
+    let late = pipes.connect();
+    assert_eq!(pipes.ask(late, "auth _ s3cret"), "ok\n");
+}
+
+/// Answers of open routes do not lengthen the time to authenticate.
+#[test]
+fn stranger_that_asks_open_routes_is_closed_when_its_time_is_over() {
+    let mut pipes = pipes("s3cret", None);
+    let [stranger, client] = [(); 2].map(|()| pipes.connect_to(Door::Http));
+    for _ in 0..4 {
+        pipes.pass(Millis::from_secs(1));
+        pipes.settle();
+        let live = "GET /healthz";
+        assert_eq!(http(&mut pipes, stranger, live, None).0, "200");
+        assert_eq!(http(&mut pipes, client, live, None).0, "200");
+    }
+    let known = http(&mut pipes, client, "GET /v1/kv/k", Some("s3cret"));
+    assert_eq!(known.0, "404");
+    pipes.pass(Millis(999));
+    pipes.settle();
+    assert!(!pipes.peer(stranger).is_closed());
+    pipes.pass(Millis(1));
+    pipes.settle();
+    assert!(pipes.peer(stranger).is_closed());
+    assert!(!pipes.peer(client).is_closed());
 }

@@ -795,13 +795,7 @@ fn strangers_keep_no_more_than_their_share_and_locks_are_granted() {
                 .to_owned(),
         ),
     ] {
-        let settings = Settings {
-            access: Access::of_one(b"s3cret"),
-            memory_max: BOUND,
-            ..Settings::default()
-        };
-        let mut pipes = Pipes::with(Rules::default(), settings);
-        pipes.skip_checks();
+        let mut pipes = pipes_with_token(BOUND);
         let holder = pipes.connect();
         assert_eq!(pipes.ask(holder, "auth _ s3cret"), "ok\n");
         for _ in 0..STRANGERS {
@@ -829,13 +823,7 @@ fn strangers_keep_no_more_than_their_share_and_locks_are_granted() {
 fn strangers_take_no_memory_from_clients_with_the_token() {
     const BOUND: usize = 8 * MIB;
     let fill = |strangers: usize| {
-        let settings = Settings {
-            access: Access::of_one(b"s3cret"),
-            memory_max: BOUND,
-            ..Settings::default()
-        };
-        let mut pipes = Pipes::with(Rules::default(), settings);
-        pipes.skip_checks();
+        let mut pipes = pipes_with_token(BOUND);
         let holder = pipes.connect();
         assert_eq!(pipes.ask(holder, "auth _ s3cret"), "ok\n");
         for _ in 0..strangers {
@@ -850,4 +838,66 @@ fn strangers_take_no_memory_from_clients_with_the_token() {
         among_strangers + 2 >= alone,
         "{among_strangers} values, {alone} without strangers"
     );
+}
+
+fn pipes_with_token(memory_max: usize) -> Pipes {
+    let settings = Settings {
+        access: Access::of_one(b"s3cret"),
+        memory_max,
+        ..Settings::default()
+    };
+    let mut pipes = Pipes::with(Rules::default(), settings);
+    pipes.skip_checks();
+    pipes
+}
+
+/// The reactor accepts 128 connections from each listener between two turns.
+#[test]
+fn strangers_that_come_in_one_turn_keep_no_more_than_their_share() {
+    const BOUND: usize = 16 * MIB;
+    const STRANGERS: usize = 512;
+    let half_auth = format!("auth\n_\n{}", "x".repeat(7_900));
+    let document = "GET /v1/openapi.json HTTP/1.1\r\nHost: localhost\r\n\r\n";
+    for (door, sent) in [(Door::Line, &half_auth[..]), (Door::Http, document)] {
+        for sends_at_once in [true, false] {
+            let mut pipes = pipes_with_token(BOUND);
+            for _ in 0..10 {
+                let crowd: Vec<usize> = (0..STRANGERS).map(|_| pipes.connect_to(door)).collect();
+                if !sends_at_once {
+                    pipes.settle();
+                }
+                for who in crowd {
+                    pipes.set_room(who, 0);
+                    pipes.send(who, sent.as_bytes());
+                }
+                pipes.settle();
+                let kept = pipes.server.holdings().buffered_bytes;
+                assert!(kept <= BOUND / STRANGERS_SHARE, "{door:?}: {kept} bytes");
+            }
+        }
+    }
+}
+
+#[test]
+fn client_with_the_token_gets_in_at_the_bound_beside_thousands_of_strangers() {
+    let memo = format!(
+        "GET /healthz HTTP/1.1\r\nHost: localhost\r\nX-Request-ID: {}\r\n\r\n",
+        "i".repeat(100)
+    );
+    for (door, sent) in [(Door::Line, ""), (Door::Http, &memo[..])] {
+        let mut pipes = pipes_with_token(4 * MIB);
+        let holder = pipes.connect();
+        assert_eq!(pipes.ask(holder, "auth _ s3cret"), "ok\n");
+        fill_with_values(&mut pipes, holder);
+        let refused_before = refused_for_memory(&pipes);
+        for round in 0..20 {
+            for _ in 0..128 {
+                let who = pipes.connect_to(door);
+                pipes.send(who, sent.as_bytes());
+            }
+            let late = pipes.connect();
+            assert_eq!(pipes.ask(late, "auth _ s3cret"), "ok\n", "{door:?} {round}");
+        }
+        assert_eq!(refused_for_memory(&pipes), refused_before, "{door:?}");
+    }
 }

@@ -26,10 +26,6 @@ use crate::store::Store;
 /// Most connections accepted from one listener in one turn; the others wait for the next turn.
 const ACCEPTS_PER_TURN_MAX: u32 = 128;
 
-/// Pause after a turn in which strangers made room for newcomers. It bounds the rate at which they
-/// are displaced, so that a client has this long at least to show its token.
-const NEWCOMERS_PAUSE: Millis = Millis(2);
-
 /// How long accepting pauses when descriptors have run out: doubled up to the second figure.
 const ACCEPT_PAUSE_MIN: Millis = Millis(5);
 const ACCEPT_PAUSE_MAX: Millis = Millis(1_000);
@@ -85,6 +81,8 @@ pub(super) struct Acceptor {
     ready: bool,
     /// No attempt before this time: it lies ahead while accepting pauses.
     not_before: Nanos,
+    /// A stranger makes room for the next peer no earlier, unless there is room before.
+    room_at: Nanos,
     /// How long the next pause will be.
     pause: Millis,
     /// Accepting failed, this was reported, and the backlog has not been empty since.
@@ -97,6 +95,7 @@ impl Acceptor {
             listener,
             ready: false,
             not_before: Nanos::default(),
+            room_at: Nanos::default(),
             pause: ACCEPT_PAUSE_MIN,
             in_outage: false,
         }
@@ -110,7 +109,7 @@ impl Acceptor {
 
     /// When to accept next; `None` if nobody is waiting.
     pub(super) fn next_attempt(&self) -> Option<Nanos> {
-        self.ready.then_some(self.not_before)
+        self.ready.then(|| self.not_before.max(self.room_at))
     }
 
     /// Accepts the peers that are waiting, as far as one turn goes, and hands them to the server.
@@ -123,7 +122,11 @@ impl Acceptor {
     ) {
         let memory = server.transport_memory();
         let mut accepts_left = ACCEPTS_PER_TURN_MAX;
-        while self.ready && self.not_before <= now && accepts_left > 0 && server.takes_newcomers() {
+        while self.ready && self.not_before <= now && accepts_left > 0 {
+            self.room_at = server.accepts_from(now);
+            if self.room_at > now {
+                return;
+            }
             accepts_left -= 1;
             let checked = descriptors.check(&self.listener);
             match checked.and_then(|()| self.listener.accept(&memory)) {
@@ -137,15 +140,17 @@ impl Acceptor {
                 Err(error) if is_without_descriptors(&error) && !self.listener.has_waiting() => {
                     self.backlog_is_empty();
                 }
-                Err(error) if is_without_descriptors(&error) && server.make_room(now) => {}
-                Err(error) if is_without_descriptors(&error) && server.has_strangers() => {
-                    self.not_before = now.after(NEWCOMERS_PAUSE); // they have not been heard
+                Err(error)
+                    if is_without_descriptors(&error)
+                        && let Some(room_at) = server.make_room(now) =>
+                {
+                    self.room_at = room_at;
+                    if room_at > now {
+                        return;
+                    }
                 }
                 Err(error) => self.pause_after(&error, now),
             }
-        }
-        if self.ready && server.has_displaced_strangers() {
-            self.not_before = self.not_before.max(now.after(NEWCOMERS_PAUSE));
         }
     }
 

@@ -637,9 +637,10 @@ impl<T: Transport> Conn<T> {
     }
 
     /// Keeps the identity of a peer that speaks HTTP: its requests are served also after a reset,
-    /// when the socket does not know the peer any more.
+    /// when the socket does not know the peer any more. Its time to authenticate begins now.
     pub(super) fn note_peer(&mut self) {
         if let Codec::Http(codec) = &mut self.codec {
+            codec.came_at = self.line_started;
             codec.peer = Some(self.transport.identity());
         }
     }
@@ -655,7 +656,7 @@ impl<T: Transport> Conn<T> {
             Codec::Http(codec) => {
                 let deadline = http::read_deadline(codec, self.line_started, timeout);
                 match self.phase {
-                    Phase::Unauthenticated => deadline.min(idle_end),
+                    Phase::Unauthenticated => deadline.min(codec.came_at.after(timeout)),
                     _ => deadline,
                 }
             }

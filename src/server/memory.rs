@@ -36,7 +36,7 @@ const UNREAD_MAX: Millis = Millis(250);
 /// it is not used for anything else, and at the bound newcomers are let in as long as it lasts.
 const CONNECTIONS_SHARE: usize = 16;
 
-/// The share of the bound for the buffers of all strangers together (`strangers.rs`). It is set
+/// The share of the bound for all strangers together (`strangers.rs`). It is set
 /// aside where a token is asked for.
 pub(super) const STRANGERS_SHARE: usize = 16;
 
@@ -75,7 +75,7 @@ const SWEPT_MAX: usize = 1_000;
 const LOOK_EVERY_NS: u64 = 50_000;
 
 /// What a connection takes at most in the queues and lists of the server.
-const LISTED_BYTES: usize = 128;
+pub(super) const LISTED_BYTES: usize = 128;
 
 /// A value that was popped for a client and is not sent yet.
 pub(super) struct UnsentPop {

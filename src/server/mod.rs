@@ -393,9 +393,6 @@ impl<T: Transport, S: Store> Server<T, S> {
             return None;
         }
         self.budget.charge_accept();
-        if self.has_no_memory_for_newcomers() {
-            self.make_room(now);
-        }
         let is_refused = self.has_no_memory_for_newcomers();
         if is_refused {
             self.engine.note_refused(Refusal::Memory);
@@ -447,7 +444,7 @@ impl<T: Transport, S: Store> Server<T, S> {
             self.handshakes.note_begun();
         }
         if is_stranger {
-            self.note_stranger(id);
+            self.note_stranger(now, id);
         }
         if is_refused {
             self.refuse_newcomer(now, id);

@@ -3,18 +3,22 @@
 //! A connection is a stranger until it has shown a token. Where no token is asked for, it is one
 //! until its TLS handshake is done. Strangers may take half of the slots and a share of the
 //! memory. At either bound, and when descriptors run out, the one that came first makes room: an
-//! honest client needs a moment, a silent one keeps its place. Clients that have authenticated
-//! never make room.
+//! honest client needs a moment, a silent one keeps its place. Newcomers wait in the kernel's
+//! backlog until that moment is over. Clients that have authenticated never make room.
 //!
 //! Never looks at a token (`auth.rs`), and does nothing for a connection that has authenticated.
 
 use std::collections::VecDeque;
 
+use super::Server;
 use super::budget::CLOSES_NS;
 use super::conn::{self, Conn, Phase, Transport};
-use super::{Server, memory};
-use crate::base::{ConnId, Nanos};
+use super::http::CODEC_BYTES;
+use super::memory::{LISTED_BYTES, STRANGERS_SHARE};
+use crate::base::{ConnId, Millis, Nanos};
+use crate::engine::Engine;
 use crate::store::Store;
+use crate::wire::codec::Codec;
 
 /// Most strangers at one time, if the slots allow as many. One more ends the one that came first.
 const STRANGERS_MAX: usize = 4_096;
@@ -22,8 +26,16 @@ const STRANGERS_MAX: usize = 4_096;
 /// The share of `--max-connections` that strangers may take.
 const SLOTS_SHARE: usize = 2;
 
-/// Most strangers ended in one look at the memory.
-const ENDED_PER_LOOK_MAX: usize = 64;
+/// Age below which a stranger does not make room for a newcomer: enough for a client that pauses
+/// before `auth`, because its network, its scheduler or a TLS handshake takes time.
+const UNDISTURBED_MAX: Millis = Millis(25);
+
+/// The same for each stranger. A few strangers go sooner, so that a flood never keeps newcomers
+/// waiting longer than 4,000 a second come in.
+const UNDISTURBED_NS_EACH: u64 = 250_000;
+
+/// What a connection takes in lists and in the engine.
+const CONN_BYTES: usize = LISTED_BYTES + Engine::CONNECTION_BYTES;
 
 /// Length of the list of arrivals below which stale entries are not removed.
 const KEPT_MIN: usize = 64;
@@ -31,33 +43,23 @@ const KEPT_MIN: usize = 64;
 /// All strangers.
 #[derive(Default)]
 pub(super) struct Strangers {
-    /// In the order they came; some have authenticated or gone since.
-    arrived: VecDeque<ConnId>,
+    /// In the order they came, with that time; some have authenticated or gone since.
+    arrived: VecDeque<(ConnId, Nanos)>,
     /// How many have not.
     count: usize,
     /// What they keep, together.
     bytes: usize,
-    /// How many came since the last turn: none of them has been heard.
-    newcomers: usize,
-    /// Since the last turn one of them has made room.
-    has_made_room: bool,
 }
 
 impl Strangers {
-    /// What they keep: received bytes, unsent bytes and the state of TLS.
+    /// What they keep, with what every connection takes.
     pub(super) fn bytes(&self) -> usize {
         self.bytes
     }
 
     /// What it takes to keep track of them.
     pub(super) fn memory(&self) -> usize {
-        self.arrived.capacity() * size_of::<ConnId>()
-    }
-
-    /// A turn begins, which hears newcomers as far as its budget goes.
-    pub(super) fn begin_turn(&mut self) {
-        self.newcomers = 0;
-        self.has_made_room = false;
+        self.arrived.capacity() * size_of::<(ConnId, Nanos)>()
     }
 
     /// A stranger with this weight has authenticated or gone.
@@ -70,57 +72,56 @@ impl Strangers {
 }
 
 impl<T: Transport, S: Store> Server<T, S> {
-    /// How many strangers there may be at one time.
+    /// How many strangers there may be at one time. Their share of the memory is enough for so many
+    /// that send as much as they may.
     fn strangers_max(&self) -> usize {
-        match self.settings.connections_max as usize / SLOTS_SHARE {
-            _ if self.settings.connections_max == 0 => STRANGERS_MAX,
-            slots => slots.clamp(1, STRANGERS_MAX),
-        }
+        let slots = match self.settings.connections_max as usize {
+            0 => STRANGERS_MAX,
+            slots => slots / SLOTS_SHARE,
+        };
+        let each =
+            CONN_BYTES + CODEC_BYTES + size_of::<Conn<T>>() + self.passes.stranger_bytes_max();
+        let in_memory = match self.settings.memory_max {
+            0 => STRANGERS_MAX,
+            bytes => bytes / STRANGERS_SHARE / each,
+        };
+        slots.min(in_memory).clamp(1, STRANGERS_MAX)
     }
 
-    /// Whether another connection may be accepted before the next turn. At a limit it has to
-    /// displace a stranger, and waits until the oldest one has been heard.
-    #[must_use]
-    pub fn takes_newcomers(&mut self) -> bool {
+    /// From when on another connection may be accepted, which is no later than `now` if it may be
+    /// now. At a limit it displaces a stranger and waits until one may be displaced; without
+    /// strangers it is accepted and refused.
+    pub fn accepts_from(&mut self, now: Nanos) -> Nanos {
         let slots = self.settings.connections_max as usize;
-        let is_full = slots != 0 && self.conns.len() >= slots;
-        let is_full = is_full || self.strangers.count >= self.strangers_max();
-        let may_displace = self.budget.spent_after() < CLOSES_NS;
-        !is_full || self.strangers.count == 0 || (may_displace && self.has_heard_oldest_stranger())
+        let is_full = (slots != 0 && self.conns.len() >= slots)
+            || self.strangers.count >= self.strangers_max()
+            || self.has_no_memory_for_newcomers();
+        let room_at = is_full.then(|| self.next_room(now)).flatten();
+        room_at.unwrap_or(now)
     }
 
-    /// Whether some connections have not authenticated.
-    #[must_use]
-    pub fn has_strangers(&self) -> bool {
-        self.strangers.count > 0
-    }
-
-    /// Whether a stranger has made room for a newcomer since the last turn.
-    #[must_use]
-    pub fn has_displaced_strangers(&self) -> bool {
-        self.strangers.has_made_room
-    }
-
-    /// Whether the oldest stranger came before the last turn, and its turn in the run queue is over.
-    /// One that waits for room in a buffer counts as heard: it may wait as long as it likes.
-    fn has_heard_oldest_stranger(&mut self) -> bool {
+    /// From when on the oldest stranger may make room: it is not young, and its turn in the run
+    /// queue is over. One that waits for room in a buffer may wait as long as it likes.
+    fn next_room(&mut self, now: Nanos) -> Option<Nanos> {
         let Self {
             conns, strangers, ..
         } = self;
-        while let Some(&id) = strangers.arrived.front() {
-            match conn::find(conns, id).filter(|it| it.is_stranger()) {
-                Some(oldest) => {
-                    let is_in_turn = oldest.queued && !oldest.flow.waits_for_room();
-                    return strangers.count > strangers.newcomers && !is_in_turn;
-                }
-                None => strangers.arrived.pop_front(),
+        while let Some(&(id, came)) = strangers.arrived.front() {
+            let Some(oldest) = conn::find(conns, id).filter(|it| it.is_stranger()) else {
+                strangers.arrived.pop_front();
+                continue;
             };
+            let is_in_turn = oldest.queued && !oldest.flow.waits_for_room();
+            let next_turn = is_in_turn || self.budget.spent_after() >= CLOSES_NS;
+            let each_ns = strangers.count as u64 * UNDISTURBED_NS_EACH;
+            let room_at = Nanos(came.0 + UNDISTURBED_MAX.nanos().min(each_ns));
+            return Some(room_at.max(Nanos(now.0 + u64::from(next_turn))));
         }
-        false
+        None
     }
 
-    /// Makes room for a newcomer at the limits of connections and strangers. Returns false if
-    /// authenticated clients have all slots.
+    /// Makes room for a newcomer at the limits of connections, strangers and memory. Returns false
+    /// if authenticated clients have all slots.
     pub(super) fn make_slot(&mut self, now: Nanos, is_stranger: bool) -> bool {
         let connections_max = self.settings.connections_max as usize;
         if connections_max != 0 && self.conns.len() >= connections_max {
@@ -129,19 +130,24 @@ impl<T: Transport, S: Store> Server<T, S> {
         if is_stranger && self.strangers.count >= self.strangers_max() {
             self.end_first_stranger(now);
         }
+        while self.has_no_memory_for_newcomers() && self.end_first_stranger(now) {}
         true
     }
 
-    /// Frees a descriptor or memory for a newcomer. Returns false if no stranger may be displaced.
-    pub fn make_room(&mut self, now: Nanos) -> bool {
-        self.has_heard_oldest_stranger() && self.end_first_stranger(now)
+    /// Frees a descriptor for a newcomer, if a stranger may be displaced now. Returns from when on
+    /// one may be, or `None` without strangers.
+    pub fn make_room(&mut self, now: Nanos) -> Option<Nanos> {
+        let room_at = self.next_room(now)?;
+        if room_at <= now {
+            self.end_first_stranger(now);
+        }
+        Some(room_at)
     }
 
     /// Ends the oldest stranger and closes its socket now: the newcomer may need the descriptor.
     fn end_first_stranger(&mut self, now: Nanos) -> bool {
         let is_ended = self.end_stranger(now);
         if is_ended {
-            self.strangers.has_made_room = true;
             let closed_ns = self.ended.pop_back().map_or(0, |ended| ended.close_ns());
             self.budget.charge_displaced(closed_ns);
         }
@@ -150,7 +156,7 @@ impl<T: Transport, S: Store> Server<T, S> {
 
     /// Ends the oldest stranger; returns false if there is none.
     fn end_stranger(&mut self, now: Nanos) -> bool {
-        while let Some(id) = self.strangers.arrived.pop_front() {
+        while let Some((id, _)) = self.strangers.arrived.pop_front() {
             let Some(conn) = conn::find(&mut self.conns, id).filter(|it| it.is_stranger()) else {
                 continue;
             };
@@ -163,28 +169,24 @@ impl<T: Transport, S: Store> Server<T, S> {
         false
     }
 
-    /// Ends strangers until the others keep no more than their share. One alone may have more. If
-    /// there are many to end, later looks end the rest.
+    /// Ends strangers until the others keep no more than their share. One alone may have more.
     pub(super) fn end_heavy_strangers(&mut self, now: Nanos) {
-        let bytes_max = self.settings.memory_max / memory::STRANGERS_SHARE;
-        let mut ends_left = ENDED_PER_LOOK_MAX;
-        while self.strangers.bytes > bytes_max && self.strangers.count > 1 && ends_left > 0 {
+        let bytes_max = self.settings.memory_max / STRANGERS_SHARE;
+        while self.strangers.bytes > bytes_max && self.strangers.count > 1 {
             self.end_stranger(now);
-            ends_left -= 1;
         }
     }
 
     /// A connection has come that is a stranger.
-    pub(super) fn note_stranger(&mut self, id: ConnId) {
+    pub(super) fn note_stranger(&mut self, now: Nanos, id: ConnId) {
         let Self {
             conns, strangers, ..
         } = self;
         strangers.count += 1;
-        strangers.newcomers += 1;
-        strangers.arrived.push_back(id);
+        strangers.arrived.push_back((id, now));
         if strangers.arrived.len() > 2 * strangers.count + KEPT_MIN {
             let mut is_stranger = |id| conn::find(conns, id).is_some_and(|conn| conn.is_stranger());
-            strangers.arrived.retain(|&id| is_stranger(id));
+            strangers.arrived.retain(|&(id, _)| is_stranger(id));
         }
         if let Some(conn) = conn::find(conns, id) {
             conn.weight = 1;
@@ -222,10 +224,14 @@ impl<T: Transport> Conn<T> {
         self.weight > 0
     }
 
-    /// What it keeps, at least one byte.
+    /// What it keeps, with what every connection takes.
     fn kept_bytes(&self) -> u32 {
         let boxes = self.inbox.capacity() + self.outbox.capacity();
-        let bytes = u32::try_from(boxes + self.transport.memory());
-        bytes.unwrap_or(u32::MAX).max(1)
+        let memo = match &self.codec {
+            Codec::Line(_) => 0,
+            Codec::Http(codec) => CODEC_BYTES + codec.memo.heap_bytes(),
+        };
+        let bytes = CONN_BYTES + size_of::<Self>() + boxes + memo + self.transport.memory();
+        u32::try_from(bytes).unwrap_or(u32::MAX)
     }
 }

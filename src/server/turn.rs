@@ -78,7 +78,6 @@ impl<T: Transport, S: Store> Server<T, S> {
         let now = self.read_clock(clock);
         self.turn_began = Some(now);
         self.budget = self.budget.next_turn();
-        self.strangers.begin_turn();
         self.was_stopped = self.was_stopped(now);
         self.hear_store(now);
         if self.failure.is_some() {

@@ -71,6 +71,8 @@ pub(super) struct Life {
     pub(super) keepers: BTreeSet<u32>,
     /// Connections that the server has not yet accepted.
     pub(super) backlog: VecDeque<(u32, MaybeTls<Pipe>)>,
+    /// When the server accepts from the backlog, if it has to wait for that.
+    pub(super) accepts_at: Option<Nanos>,
     /// Connections that the next poll reports.
     pub(super) pending: BTreeSet<u32>,
     /// Ids of connections that are gone; a poll reports one of them now and then.
@@ -187,6 +189,7 @@ impl Life {
             by_serial: BTreeMap::new(),
             keepers: BTreeSet::new(),
             backlog: VecDeque::new(),
+            accepts_at: None,
             pending: BTreeSet::new(),
             stale: VecDeque::new(),
             shutdown_signals: 0,
@@ -243,7 +246,8 @@ impl Life {
     pub(super) fn wakes_at(&self) -> Option<Nanos> {
         let deadline = self.server.next_deadline();
         let deadline = deadline.map(|at| Nanos(at.0.saturating_add(self.oversleep_ns)));
-        let at = self.due.into_iter().chain(deadline).min()?;
+        let next = [self.due, self.accepts_at, deadline];
+        let at = next.into_iter().flatten().min()?;
         // A timer that never fires is no reason to wake.
         (at < Nanos::NEVER).then_some(at.max(self.paused_until))
     }

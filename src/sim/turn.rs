@@ -137,9 +137,12 @@ impl Simulation {
 
     fn accept(&mut self) -> Result<Vec<u32>, String> {
         let mut accepted = Vec::new();
+        self.life.accepts_at = None;
         for _ in 0..self.life.backlog.len().min(ACCEPTS_PER_TURN_MAX) {
-            if !self.life.server.takes_newcomers() {
-                break; // the others wait for the next turn
+            let accepts_at = self.life.server.accepts_from(self.now);
+            if accepts_at > self.now {
+                self.life.accepts_at = Some(accepts_at);
+                return Ok(accepted); // the others wait until then
             }
             let Some((number, pipe)) = self.life.backlog.pop_front() else {
                 break;

@@ -1,5 +1,6 @@
 //! Bounds: connections, descriptors, memory.
 
+use std::collections::VecDeque;
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::TcpStream;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -160,6 +161,46 @@ fn client_with_the_token_gets_in_at_once_when_silent_strangers_come_back_for_eve
         client.lock("k", "0");
         silent[round % SLOTS] = daemon.connect();
     }
+}
+
+/// There are 100 places for strangers. `tests/access.rs` has the same with a clock of its own, where
+/// every such client gets in; here a busy machine may make a pause longer.
+#[test]
+fn client_that_pauses_before_its_token_gets_in_beside_strangers_that_come_again() {
+    const PAUSE: Duration = Duration::from_millis(20);
+    let daemon = Daemon::start(&["--max-connections=200", "--auth-timeout=1s", SECRET]);
+    let lets_in = || -> io::Result<bool> {
+        let mut client = TcpStream::connect(daemon.address())?;
+        client.set_read_timeout(Some(PAUSE))?;
+        let mut answer = [0; 3];
+        if !matches!(client.read(&mut answer), Err(error) if error.kind() == ErrorKind::WouldBlock)
+        {
+            return Ok(false);
+        }
+        client.set_read_timeout(Some(PATIENCE))?;
+        client.write_all(b"auth\n_\ns3cret\n")?;
+        client.read_exact(&mut answer)?;
+        Ok(answer == *b"ok\n")
+    };
+    let (is_over, floods) = (AtomicBool::new(false), mpsc::channel());
+    let let_in = thread::scope(|scope| {
+        for _ in 0..2 {
+            let (daemon, is_over, flooded) = (&daemon, &is_over, floods.0.clone());
+            scope.spawn(move || {
+                let mut crowd: VecDeque<Client> = (0..60).map(|_| daemon.connect()).collect();
+                while !is_over.load(Ordering::Relaxed) {
+                    crowd.pop_front().expect("60 of them").rest();
+                    crowd.push_back(daemon.connect());
+                    let _ = flooded.send(());
+                }
+            });
+        }
+        (0..1_000).for_each(|_| floods.1.recv().unwrap());
+        let let_in = (0..40).filter(|_| lets_in().unwrap_or(false)).count();
+        is_over.store(true, Ordering::Relaxed);
+        let_in
+    });
+    assert!(let_in >= 20, "{let_in} of 40");
 }
 
 #[test]

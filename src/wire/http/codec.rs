@@ -20,6 +20,8 @@ pub struct HttpCodec {
     pub part: Part,
     /// When the present request was there in full.
     pub asked_at: Nanos,
+    /// When the connection could first be spoken on.
+    pub came_at: Nanos,
     /// What it speaks by now.
     pub speech: Speech,
     /// What was wrong in the present request is the secret of a client, and not the token.
@@ -60,6 +62,7 @@ impl Default for HttpCodec {
             memo: Memo::default(),
             part: Part::Nothing,
             asked_at: Nanos(0),
+            came_at: Nanos(0),
             speech: Speech::Answers,
             is_client_secret: false,
             peer: None,
