@@ -443,11 +443,10 @@ impl<T: Transport, S: Store> Server<T, S> {
         if is_in_handshake {
             self.handshakes.note_begun();
         }
-        if is_stranger {
-            self.note_stranger(now, id);
-        }
         if is_refused {
             self.refuse_newcomer(now, id);
+        } else if is_stranger {
+            self.note_stranger(now, id);
         }
         Some(id)
     }

@@ -124,8 +124,9 @@ impl<T: Transport, S: Store> Server<T, S> {
     /// if authenticated clients have all slots.
     pub(super) fn make_slot(&mut self, now: Nanos, is_stranger: bool) -> bool {
         let connections_max = self.settings.connections_max as usize;
-        if connections_max != 0 && self.conns.len() >= connections_max {
-            return self.end_first_stranger(now);
+        let is_full = connections_max != 0 && self.conns.len() >= connections_max;
+        if is_full && !self.end_first_stranger(now) {
+            return false;
         }
         if is_stranger && self.strangers.count >= self.strangers_max() {
             self.end_first_stranger(now);
@@ -172,8 +173,8 @@ impl<T: Transport, S: Store> Server<T, S> {
     /// Ends strangers until the others keep no more than their share. One alone may have more.
     pub(super) fn end_heavy_strangers(&mut self, now: Nanos) {
         let bytes_max = self.settings.memory_max / STRANGERS_SHARE;
-        while self.strangers.bytes > bytes_max && self.strangers.count > 1 {
-            self.end_stranger(now);
+        while self.strangers.bytes > bytes_max && self.strangers.count > 1 && self.end_stranger(now)
+        {
         }
     }
 
@@ -219,7 +220,7 @@ impl<T: Transport, S: Store> Server<T, S> {
 }
 
 impl<T: Transport> Conn<T> {
-    /// Not authenticated, or still agreeing on keys. A refused connection remains a stranger.
+    /// Not authenticated, or still agreeing on keys, and not refused when it came.
     pub(super) fn is_stranger(&self) -> bool {
         self.weight > 0
     }
