@@ -1,6 +1,7 @@
-//! Who may do what, where a transcript cannot show it: users of the machine that need no token, and tokens
-//! that change while clients are connected, and the time a stranger has. `scripts/access.txt` and `http_server/access.txt` have what each
-//! role may ask for, `daemon/access.rs` real files and sockets.
+//! Who may do what, where a transcript cannot show it: users of the machine that need no token, tokens
+//! that change while clients are connected, and how long a connection without a token is kept.
+//! `scripts/access.txt` and `http_server/access.txt` have what each role may ask for, `daemon/access.rs`
+//! real files and sockets.
 
 #![allow(clippy::unwrap_used, missing_docs)]
 
@@ -481,7 +482,7 @@ fn client_that_authenticates_late_gets_in_whatever_comes_meanwhile() {
     }
 }
 
-/// A few places are not kept for long: whoever authenticates at once does not wait for them.
+/// A place is kept for less than 25 ms if there are few: 4,000 newcomers a second come in.
 #[test]
 fn newcomers_do_not_wait_long_for_the_last_place() {
     let settings = Settings {

@@ -901,3 +901,20 @@ fn client_with_the_token_gets_in_at_the_bound_beside_thousands_of_strangers() {
         assert_eq!(refused_for_memory(&pipes), refused_before, "{door:?}");
     }
 }
+
+#[test]
+fn newcomer_without_memory_is_told_so_and_makes_no_room_for_the_next() {
+    let mut pipes = pipes_with_token(MIB);
+    let holder = pipes.connect();
+    assert_eq!(pipes.ask(holder, "auth _ s3cret"), "ok\n");
+    fill_with_values(&mut pipes, holder);
+    while !pipes.server.has_no_memory_for_newcomers() {
+        let who = pipes.connect();
+        assert_eq!(pipes.ask(who, "auth _ s3cret"), "ok\n");
+    }
+    let refused: Vec<usize> = (0..10).map(|_| pipes.connect()).collect();
+    pipes.settle();
+    for who in refused {
+        assert_eq!(pipes.read(who), "error_memory\n");
+    }
+}

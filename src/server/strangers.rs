@@ -72,8 +72,8 @@ impl Strangers {
 }
 
 impl<T: Transport, S: Store> Server<T, S> {
-    /// How many strangers there may be at one time. Their share of the memory is enough for so many
-    /// that send as much as they may.
+    /// How many strangers there may be at one time. Their share of the memory holds as many, each
+    /// with the longest request it may send.
     fn strangers_max(&self) -> usize {
         let slots = match self.settings.connections_max as usize {
             0 => STRANGERS_MAX,
