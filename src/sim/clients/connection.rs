@@ -428,9 +428,7 @@ impl Connection {
         if self.door == Door::Http && self.is_mid_frame() {
             span = span.min(HTTP_PART_MAX);
         }
-        if settings.access.asks_for_token() && self.door == Door::Http {
-            span = span.min(settings.auth_timeout); // it may have asked for open pages only
-        } else if settings.access.asks_for_token() && !self.is_open {
+        if settings.access.asks_for_token() && !self.is_open {
             (span, since) = (span.min(settings.auth_timeout), self.connected_at);
         }
         let late = now >= since.after(span);
