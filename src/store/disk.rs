@@ -141,13 +141,14 @@ impl Files {
         Ok(retry_on_intr(|| flock(&*self.dir, FlockOperation::Unlock))?)
     }
 
+    /// Regular files only. To open a FIFO would wait for its other end, so nothing is waited for.
     fn open_as(&self, name: &str, flags: OFlags) -> io::Result<File> {
+        let flags = flags | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
         let mode = Mode::RUSR | Mode::WUSR;
-        loop {
-            match openat(&*self.dir, name, flags | OFlags::CLOEXEC, mode) {
-                Err(Errno::INTR) => {}
-                result => return Ok(result?.into()),
-            }
+        let file: File = retry_on_intr(|| openat(&*self.dir, name, flags, mode))?.into();
+        match file.metadata()?.is_file() {
+            true => Ok(file),
+            false => Err(io::Error::other("it is not a regular file")),
         }
     }
 }

@@ -5,7 +5,7 @@
 //! on the disk, and in the copy of that header in `LOCK`.
 
 use std::fmt;
-use std::fs::{self, DirBuilder, File};
+use std::fs::{DirBuilder, File};
 use std::io;
 use std::os::fd::AsFd;
 use std::os::unix::fs::{DirBuilderExt, FileExt};
@@ -255,7 +255,9 @@ impl DirLock {
         let holders: Vec<_> = holders.into_iter().flatten().collect();
         let seen = holders.iter().flatten().find_map(|holder| holder.pid);
         let written = || {
-            let bytes = fs::read(dir.join(LOCK)).ok()?;
+            let mut bytes = [0; PROCESS_BYTES];
+            let file = Files::open(dir).ok()?.look_at(LOCK).ok()?;
+            read_full(&file, &mut bytes, 0).ok()?;
             let line = bytes.split(|&byte| byte == b'\n').next()?;
             str::from_utf8(line).ok()?.parse().ok()
         };

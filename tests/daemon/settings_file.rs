@@ -169,6 +169,34 @@ fn check_refuses_paths_that_a_start_cannot_lock_or_write() {
     assert_eq!(names_below(dir.path()), before, "something was changed");
 }
 
+/// To open a FIFO waits for its writer, and a data directory has none.
+#[test]
+fn fifo_in_place_of_a_file_of_the_data_directory_is_refused() {
+    let (dir, path) = file("");
+    let data = dir.path().join("data");
+    let option = format!("--data-dir={}", data.display());
+    for name in ["00000000000000000001.log", "LOCK"] {
+        let mut daemon = Daemon::start(&[&option]);
+        daemon.connect().lock("k", "0");
+        daemon.stop();
+        fs::remove_file(data.join(name)).unwrap();
+        mkfifoat(CWD, data.join(name), 0o600.into()).unwrap();
+        let start = if name == "LOCK" { 78 } else { 74 };
+        for (code, words) in [
+            (start, ["--port=0", &option]),
+            (start, ["--check-config", &option]),
+            (start, ["--repair", &option]),
+            (74, ["--inspect", data.to_str().unwrap()]),
+        ] {
+            let mut command = latchd();
+            command.arg("--config").arg(&path).args(words);
+            let said = refusal(code, command);
+            assert!(said.contains(name), "{words:?}: {said}");
+        }
+        fs::remove_dir_all(&data).unwrap();
+    }
+}
+
 /// Permissions say nothing to root, so there it is tried as another user.
 #[test]
 fn check_refuses_a_data_directory_with_files_that_a_start_cannot_write() {
