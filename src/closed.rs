@@ -1,7 +1,12 @@
 //! Which of the standard descriptors were closed when this process began.
 //!
 //! Rust's runtime opens `/dev/null` in place of a closed one before `main`, and nothing tells that one from a
-//! `/dev/null` that the caller has opened for reading and writing. So `src/bin/latch.rs` has [`note_closed`] run earlier.
+//! `/dev/null` that the caller has opened for reading and writing. So [`note_closed`] runs earlier.
+
+#![cfg_attr(
+    not(feature = "cli"),
+    allow(dead_code, reason = "the daemon asks for its standard output only")
+)]
 
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -20,8 +25,17 @@ fn standard() -> [(u8, BorrowedFd<'static>); 3] {
     [(STDIN, stdin()), (STDOUT, stdout()), (2, stderr())]
 }
 
-/// Looks at the standard descriptors. To be called before Rust's runtime starts: it uses nothing but system calls.
-pub extern "C" fn note_closed() {
+/// The C library calls what is in this section before it starts Rust's runtime.
+#[expect(
+    unsafe_code,
+    reason = "a section is named by an attribute that counts as unsafe; the function is safe code"
+)]
+#[used]
+#[unsafe(link_section = ".init_array")]
+static NOTE_CLOSED: extern "C" fn() = note_closed;
+
+/// Looks at the standard descriptors. It runs before Rust's runtime, so it uses nothing but system calls.
+extern "C" fn note_closed() {
     for (number, fd) in standard() {
         if fcntl_getfd(fd) == Err(Errno::BADF) {
             CLOSED.fetch_or(1 << number, Ordering::Relaxed);

@@ -59,6 +59,8 @@ pub mod base;
 pub mod cli;
 #[cfg(feature = "client")]
 pub mod client;
+#[cfg(all(target_os = "linux", any(feature = "cli", feature = "daemon")))]
+mod closed;
 #[cfg(feature = "cluster")]
 pub mod cluster;
 #[cfg(feature = "daemon")]

@@ -254,6 +254,7 @@ const WALLS: &[Wall] = &[
         may_name: &[
             "base",
             "client",
+            "closed",
             "ephemeral",
             "escape",
             "uptime",

@@ -151,10 +151,6 @@ fn ttl_of(matches: &ArgMatches) -> Option<String> {
 /// Asks, and prints the answer.
 fn ask(context: &Context, matches: &ArgMatches, verb: Verb, argument: &[u8]) -> Result<Exit, Fail> {
     let key = key_of(matches)?;
-    let is_silent = matches!(verb, Verb::Kset | Verb::Cset | Verb::Kdel | Verb::Kcas);
-    if context.output.json || !is_silent {
-        context.output.check()?;
-    }
     let client = Servers::of(matches)?.client()?;
     let reply = client.ask_verb(verb, key, argument).map_err(fail)?;
     let (text, exit) = shown(context, key, &reply)?;
@@ -270,7 +266,6 @@ fn push(context: &Context, matches: &ArgMatches) -> Result<Exit, Fail> {
 /// A value that cannot be printed is put back where it was.
 fn pop(context: &Context, matches: &ArgMatches) -> Result<Exit, Fail> {
     let key = key_of(matches)?;
-    context.output.check()?;
     let client = Servers::of(matches)?.client()?;
     let (pop, wait_for_one, put_back) = match matches.get_flag("right") {
         true => (Verb::Rpop, Verb::Brpop, Verb::Rpush),

@@ -123,7 +123,6 @@ pub(crate) fn acquire_and_print(
     how: How,
 ) -> Result<Exit, Fail> {
     let key = args::key_of(matches)?;
-    context.output.check()?; // a lock whose token cannot be told is not asked for
     let client = Servers::of(matches)?.keeping_client()?;
     let mut lock = how.lock(&client, key);
     if let Some(lease) = args::lease_of(matches)? {

@@ -48,8 +48,6 @@ use clap::error::ErrorKind;
 pub use self::documents::commands_markdown;
 use self::exit::{Exit, Fail};
 use self::output::Output;
-#[cfg(target_os = "linux")]
-pub use self::sys::note_closed;
 use crate::escape;
 
 /// What every command is given: how to print.
@@ -104,7 +102,11 @@ fn parse_and_run(args: impl Iterator<Item = OsString>) -> Result<Exit, Fail> {
     let Some((_, run)) = run else {
         return Err(Fail::usage("no such command: see latch help"));
     };
-    run(&context(matches), matches)
+    let context = context(matches);
+    if table::prints(name, matches) {
+        context.output.check()?;
+    }
+    run(&context, matches)
 }
 
 /// Help and version are no errors; the rest is clap's own words, and which of these commands may have been meant.

@@ -94,8 +94,8 @@ impl Output {
         }
     }
 
-    /// An output that is closed, or open for reading only, is an error. To be asked before anything is
-    /// done that only the output tells of.
+    /// An output that is closed, or open for reading only, is an error. `table::prints` says which
+    /// commands are refused with such an output before they do anything.
     pub(crate) fn check(self) -> Result<(), Fail> {
         sys::why_no_output().map_or(Ok(()), |why| Err(cannot_write(why)))
     }
@@ -110,7 +110,6 @@ impl Output {
 
     /// Bytes that have to be read: a reader that has gone is an error, too.
     pub(crate) fn must_be_read(self, bytes: &[u8]) -> Result<(), Fail> {
-        self.check()?;
         let mut out = io::stdout().lock();
         let written = out.write_all(bytes).and_then(|()| out.flush());
         written.map_err(|error| cannot_write(&error.to_string()))

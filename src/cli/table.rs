@@ -38,6 +38,17 @@ pub(crate) fn entries() -> Vec<Entry> {
     groups.into_iter().flat_map(|group| group()).collect()
 }
 
+/// Whether the command prints what comes of it. Its output is checked before it does anything.
+pub(crate) fn prints(name: &str, matches: &ArgMatches) -> bool {
+    match name {
+        "run" | "file" | "top" | "barrier" => false,
+        "set" | "del" | "cas" | "release" => matches.get_flag("json"),
+        "elect" => !matches.contains_id("resign"),
+        "range" => !matches!(matches.subcommand_name(), Some("lock" | "unlock")),
+        _ => true,
+    }
+}
+
 const ABOUT: &str = "Locks for every program on every machine: runs commands one at a time, and shows who holds what.";
 
 const RULES: &str = "\

@@ -35,8 +35,6 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use log::{LevelFilter, error, info, warn};
-use rustix::fs::{OFlags, fcntl_getfl};
-use rustix::io::Errno;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use signal_hook::consts::{SIGALRM, SIGHUP, SIGUSR1, SIGUSR2, SIGXFSZ};
 use signal_hook::flag;
@@ -51,6 +49,7 @@ use self::systemd::{Manager, handed_over};
 use self::tls::TlsFiles;
 use crate::access::Access;
 use crate::base::{Fence, Millis};
+use crate::closed::why_no_output;
 use crate::config::{Config, Exit, MaxMemory, Secret};
 use crate::engine::types::{Effects, GraceState, Input, Notes};
 use crate::engine::{Engine, Origin, Rules, SearchLimits};
@@ -115,11 +114,7 @@ pub fn run(config: &Config, supervision: &Supervision, unknown_env: &[String]) -
 #[must_use]
 pub fn print(text: &str) -> Exit {
     let mut out = io::stdout().lock();
-    // Rust's runtime takes a write to an output that is open for reading only for a success.
-    let is_writable = match fcntl_getfl(&out) {
-        Ok(flags) if flags & OFlags::ACCMODE == OFlags::RDONLY => Err(Errno::BADF.into()),
-        _ => Ok(()),
-    };
+    let is_writable = why_no_output().map_or(Ok(()), |why| Err(io::Error::other(why)));
     let mut write = || writeln!(out, "{}", text.trim_end()).and_then(|()| out.flush());
     match is_writable.and_then(|()| write()) {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {

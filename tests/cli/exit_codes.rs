@@ -386,20 +386,51 @@ fn value_that_cannot_be_printed_stays_in_its_list() {
 #[test]
 fn closed_output_is_74_and_nothing_is_done() {
     let daemon = Daemon::start(&[]);
+    let acquired = expect(&daemon, 0, &["acquire", "--lease", "9s", "k"]);
+    let token = acquired.split(' ').next().unwrap();
+    let mut client = daemon.connect();
+    assert!(client.ask("attach n/1 100 s3cret").ends_with(" new"));
+    assert_eq!(client.ask("rangelock f ex 0 100 0"), "ok");
     for line in [
-        "incr c >&-",
-        "push l v >&-",
-        "ls >&-",
-        "help >&-",
-        "--json set k v >&-",
+        "incr c",
+        "push l v",
+        "push l v w",
+        "ls",
+        "help",
+        "--json set k v",
+        "signal nobody v",
+        "listen --group g -w 0 jobs",
+        "watch -w 0 k",
+        "elect --observe -w 0 k",
+        "break k --all",
+        "range break f",
+        "range break --client n/1",
+        &format!("renew --lease 1h k {token}"),
+        &format!("release --json k {token}"),
     ] {
-        let (code, err) = with_output(&daemon, std::process::Stdio::piped(), line);
+        let closed = format!("{line} >&-");
+        let (code, err) = with_output(&daemon, std::process::Stdio::piped(), &closed);
         assert_eq!(code, Some(74), "{line}: {err}");
         assert!(err.contains("it is closed"), "{line}: {err}");
     }
+    let who = expect(&daemon, 0, &["who", "--json", "k"]);
+    let who: serde_json::Value = serde_json::from_str(&who).unwrap();
+    let left_s = who["holders"][0]["lease_left_s"].as_f64().unwrap();
+    assert!(left_s <= 9.0, "renewed: {who}");
+    assert!(expect(&daemon, 0, &["range", "list", "f"]).contains("holds"));
     assert_eq!(expect(&daemon, 0, &["incr", "c"]), "1");
     assert_eq!(expect(&daemon, 0, &["len", "l"]), "0");
     expect(&daemon, 1, &["get", "k"]);
+    // What prints nothing needs no output.
+    for line in ["release k", "barrier b 1", "run j -- true"] {
+        let line = line.replace("release k", &format!("release k {token}"));
+        let (code, err) = with_output(
+            &daemon,
+            std::process::Stdio::piped(),
+            &format!("{line} >&-"),
+        );
+        assert_eq!(code, Some(0), "{line}: {err}");
+    }
     // Nor is a closed input an empty value.
     let (code, err) = with_output(&daemon, std::process::Stdio::piped(), "set k - <&-");
     assert_eq!(code, Some(70), "{err}");
@@ -435,5 +466,11 @@ fn daemon_says_that_its_output_cannot_be_written() {
             assert_eq!(output.status.code(), Some(74), "{words:?}: {err}");
             assert!(err.contains("standard output"), "{words:?}: {err}");
         }
+        let mut command = crate::latch::plain("sh");
+        command.args(["-c", "exec \"$@\" >&-", "sh"]);
+        command.arg(env!("CARGO_BIN_EXE_latchd")).args(words);
+        let closed = said(command);
+        assert_eq!(closed.code, Some(74), "{words:?}: {closed:?}");
+        assert!(closed.err.contains("it is closed"), "{closed:?}");
     }
 }

@@ -20,7 +20,7 @@ use super::terminal::Terminal;
 use super::warden::{self, Warden};
 use crate::cli::exit::{Exit, Fail};
 use crate::cli::output::quoted;
-use crate::cli::sys::closed;
+use crate::closed;
 
 /// The word that has `latch` be this, and not a command for people.
 pub(crate) const WORD: &str = "__exec";

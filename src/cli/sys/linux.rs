@@ -4,11 +4,11 @@ use std::ffi::{OsStr, OsString};
 
 use clap::ArgMatches;
 
-pub(crate) use super::closed::{is_input_closed, why_no_output};
 use crate::cli::exit::{Exit, Fail};
 use crate::cli::supervise::{trampoline, warden};
 use crate::cli::table::Entry;
 use crate::cli::{connect, file, range_run, remote, run, table, top};
+pub(crate) use crate::closed::{is_input_closed, why_no_output};
 
 /// What this process is to be in place of a typed command.
 pub(crate) type Role = fn(&mut dyn Iterator<Item = OsString>) -> Exit;

@@ -6,8 +6,6 @@
 #[cfg(not(target_os = "linux"))]
 mod absent;
 #[cfg(target_os = "linux")]
-pub(super) mod closed;
-#[cfg(target_os = "linux")]
 mod linux;
 #[cfg(unix)]
 mod unix;
@@ -16,8 +14,6 @@ mod windows;
 
 #[cfg(not(target_os = "linux"))]
 pub(crate) use self::absent::*;
-#[cfg(target_os = "linux")]
-pub use self::closed::note_closed;
 #[cfg(target_os = "linux")]
 pub(crate) use self::linux::*;
 #[cfg(unix)]
