@@ -5,6 +5,7 @@ use std::process::{Command, Stdio};
 
 use crate::front::{Front, Role};
 use crate::latch::{Run, latch, said, wait_until};
+use crate::proxy::peer_that_decides;
 use crate::vocabulary::Daemon;
 
 fn latch_with(list: &str, words: &[&str]) -> Command {
@@ -96,6 +97,83 @@ fn a_command_outlasts_the_leader() {
     assert_eq!(run.line(), "ended", "and was not told to end");
     assert_eq!(run.code(), Some(0));
     assert!(client.lock("job", "0 1").token_fence() > 0, "it was let go");
+}
+
+/// Bytes are reclaimed at the new leader before the grace period is over, and the command goes on.
+/// A wait for bytes of another client goes on there, too.
+#[test]
+fn range_locks_and_waits_for_some_outlast_the_leader() {
+    let folder = tempfile::tempdir().unwrap();
+    let options = ["--data-dir", folder.path().to_str().unwrap()];
+    let daemon = Daemon::start(&options);
+    let first = Front::start(Role::Leads(daemon.address()));
+    let second = Front::start(Role::Follows(Some(first.address.to_string())));
+    let list = format!("{}+{}", first.address, second.address);
+    let script = "trap 'echo told' TERM; echo begun; read line; echo $line";
+    let range = ["range", "lock", "f", "0", "10", "--"];
+    let holds = latch_with(&list, &[&range[..], &["sh", "-c", script]].concat());
+    let waits = latch_with(&list, &[&range[..], &["echo", "its turn"]].concat());
+    let start = |mut command: Command| {
+        command.stdin(Stdio::piped());
+        Run::start(command)
+    };
+    let mut holder = start(holds);
+    assert_eq!(holder.line(), "begun");
+    let mut waiter = start(waits);
+    let listed = |daemon: &Daemon| -> serde_json::Value {
+        let answer = daemon.connect().ask("rangelist f _");
+        serde_json::from_str(answer.strip_prefix("ok ").unwrap()).unwrap()
+    };
+    wait_until("it waits", || listed(&daemon)["waiter_count"] == 1);
+    drop(daemon); // killed
+    first.becomes(Role::Gone);
+    second.becomes(Role::Follows(None));
+    let daemon = Daemon::start(&options);
+    assert_eq!(listed(&daemon)["locks"][0]["pending"], true);
+    second.becomes(Role::Leads(daemon.address()));
+    wait_until("reclaimed, and waited for", || {
+        let listed = listed(&daemon);
+        listed["locks"][0]["pending"] == false && listed["waiter_count"] == 1
+    });
+    holder
+        .child
+        .stdin
+        .take()
+        .unwrap()
+        .write_all(b"ended\n")
+        .unwrap();
+    assert_eq!(holder.line(), "ended", "and was not told to end");
+    assert_eq!(holder.code(), Some(0));
+    assert_eq!(waiter.line(), "its turn");
+    assert_eq!(waiter.code(), Some(0));
+}
+
+/// A leader that fails is noticed and another one found within the time to live of the cluster and
+/// some time to look.
+#[test]
+fn run_warns_of_a_lease_that_is_too_short_for_its_cluster() {
+    for (lease, warning) in [
+        (
+            "7",
+            "latch: a lease of 7.0s is too short for this cluster: the command is ended if the \
+             leader fails. Say --lease 7.9s or more\n",
+        ),
+        ("8", ""),
+    ] {
+        let (address, _) = peer_that_decides(move |_, verb, client| {
+            let answer = match verb {
+                "hello" => "ok latchd/0.1.0 epoch=1 fence=1 cluster_ttl=5000\n".to_owned(),
+                "l" => format!("ok 00000000000000010000000000000001 {lease} 1\n"),
+                "n" => format!("ok {lease} 1\n"),
+                _ => "ok\n".to_owned(),
+            };
+            client.write_all(answer.as_bytes()).is_ok()
+        });
+        let list = format!("{address}+127.0.0.1:1");
+        let words = ["run", "--lease", lease, "job", "--", "true"];
+        let said = said(latch_with(&list, &words));
+        assert_eq!((said.code, said.err.as_str()), (Some(0), warning));
+    }
 }
 
 /// Whoever listens is told that something may have been missed, and listens on.

@@ -337,13 +337,18 @@ fn wait_at_a_stopped_leader_ends_when_another_member_leads() {
         panic!("the lock is held")
     };
     let mut ranges = client.ranges("f").unwrap();
-    client.ask_verb(Verb::Llen, b"list", b"").unwrap(); // its connection is used again
+    let meeting = pair.client();
+    for client in [&client, &meeting] {
+        client.ask_verb(Verb::Llen, b"list", b"").unwrap(); // its connection is used again
+    }
     pair.lose_leader(Role::Stopped);
     pair.lead_second();
     let wait = PATIENCE.as_secs().to_string();
     let pop = client.ask_verb(Verb::Blpop, b"list", wait.as_bytes());
+    let barrier = meeting.ask_verb(Verb::Bwait, b"b", format!("2 {wait}").as_bytes());
     for ended in [
         pop.map(drop),
+        barrier.map(drop),
         ranges.lock(Sharing::Exclusive, 0, 1, PATIENCE),
         place.wait(PATIENCE).map(drop),
     ] {
