@@ -526,7 +526,7 @@ impl Follower {
 /// Whether a leader has missed renewals, by the whole seconds that etcd says are left of its lease. It renews every
 /// fifth of the lease, so with less than half left two are missing. Nothing is known of a lease that is over: the
 /// key can outlast it for a moment.
-fn is_late(left_s: u64, granted_s: u64) -> bool {
+pub(super) fn is_late(left_s: u64, granted_s: u64) -> bool {
     granted_s == 0 || left_s * 2 < granted_s
 }
 
