@@ -34,7 +34,7 @@ fn standard() -> [(u8, BorrowedFd<'static>); 3] {
 #[unsafe(link_section = ".init_array")]
 static NOTE_CLOSED: extern "C" fn() = note_closed;
 
-/// Looks at the standard descriptors. It runs before Rust's runtime, so it uses nothing but system calls.
+/// Looks at the standard descriptors. It runs before Rust's runtime and uses only system calls.
 extern "C" fn note_closed() {
     for (number, fd) in standard() {
         if fcntl_getfd(fd) == Err(Errno::BADF) {

@@ -66,6 +66,12 @@ const WALLS: &[Wall] = &[
         reason: "words only",
     },
     Wall {
+        layer: "closed.rs",
+        may_name: &[],
+        may_not_name: &["std::io", "std::env", "std::fs", "std::thread", "std::time"],
+        reason: "it runs before Rust's runtime, and uses nothing but system calls",
+    },
+    Wall {
         layer: "drift.rs",
         may_name: &[],
         may_not_name: &["Instant", "SystemTime", "rustix", "std::io", "std::env"],

@@ -1,8 +1,8 @@
 //! The thread that knows who leads the other shards, so that clients can be sent there.
 //!
-//! It asks for all of them at once, with one question, every fifth of the time to live and at least once a
-//! second, whatever this member does meanwhile. Then it asks how much is left of their leases. What it knows is
-//! good for nothing but telling clients where to ask: whoever does not lead says so itself. There is no such
+//! It asks for all of them at once, with one question, every fifth of the time to live and at least
+//! once a second, whatever this member does meanwhile. Then it asks for their leases. The answers
+//! only tell clients where to ask: a member that does not lead says so itself. There is no such
 //! thread if there is one shard.
 
 use std::io;
@@ -19,7 +19,8 @@ use crate::store::etcd::MapKeys;
 /// The longest time between two looks.
 const LOOK_EVERY_MAX: Duration = Duration::from_secs(1);
 
-/// Most leases asked for with one look: etcd tells of one at a time. Those of more shards take turns.
+/// Most leases asked for with one look, because etcd tells of one at a time. Leaders of more shards
+/// take turns.
 const LEASES_MAX: usize = 8;
 
 /// Begins to look, if there are others.
@@ -55,8 +56,8 @@ fn run(member: &Member, etcd: &mut dyn Etcd) {
     }
 }
 
-/// The leases of leaders that have missed renewals. Such a leader is gone, or silent in a moment, long
-/// before its key is deleted.
+/// The leases of leaders that have missed renewals. Such a leader is gone, or will be silent in a
+/// moment, long before its key is deleted.
 #[derive(Default)]
 struct Late {
     leases: Vec<u64>,

@@ -99,8 +99,7 @@ fn a_command_outlasts_the_leader() {
     assert!(client.lock("job", "0 1").token_fence() > 0, "it was let go");
 }
 
-/// Bytes are reclaimed at the new leader before the grace period is over, and the command goes on.
-/// A wait for bytes of another client goes on there, too.
+/// The holder reclaims its bytes at the new leader, and its command goes on. The waiter waits there.
 #[test]
 fn range_locks_and_waits_for_some_outlast_the_leader() {
     let folder = tempfile::tempdir().unwrap();
