@@ -49,7 +49,7 @@ impl Table {
     fn apply(&mut self, input: Input<'_>) -> Effects {
         let mut out = Effects::new();
         self.engine.apply(self.now, input, &mut out);
-        self.engine.check();
+        self.engine.check_at(self.now);
         out.retain(|it| !matches!(it, Effect::Mark(_)));
         out
     }

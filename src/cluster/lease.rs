@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use log::{Level, log, warn};
+use log::{info, warn};
 
 use super::member::Member;
 use super::role::Role;
@@ -165,9 +165,7 @@ fn look_on(member: &Member, held: &Held, mut etcd: Box<dyn Etcd + Send>, looked:
                 member.nap(every.saturating_sub(spent));
             }
             Ok(false) => {
-                if let Some((level, text)) = Loss::of(member, held.lease).told() {
-                    log!(level, "{text}");
-                }
+                Loss::of(member, held.lease).tell();
                 member
                     .tenancy
                     .change(|standing, _| standing.fence_of(held.lease));
@@ -183,6 +181,7 @@ fn look_on(member: &Member, held: &Held, mut etcd: Box<dyn Etcd + Send>, looked:
 }
 
 /// How a leader comes to have no key.
+#[derive(Debug, PartialEq, Eq)]
 enum Loss {
     /// A renewal was refused in the meantime, and this time as a leader is over already.
     Known,
@@ -201,18 +200,13 @@ impl Loss {
         }
     }
 
-    /// What the log says of it.
-    fn told(&self) -> Option<(Level, &'static str)> {
+    fn tell(&self) {
         match self {
-            Self::Known => None,
-            Self::LeaseRanOut => Some((
-                Level::Info,
-                "the lease of this leader ran out before it could renew it",
-            )),
-            Self::KeyOnly => Some((
-                Level::Warn,
-                "the key of the leader is not this member's any more, although its lease lives",
-            )),
+            Self::Known => {}
+            Self::LeaseRanOut => info!("the lease of this leader ran out before it could renew it"),
+            Self::KeyOnly => warn!(
+                "the key of the leader is not this member's any more, although its lease lives"
+            ),
         }
     }
 }
@@ -360,15 +354,11 @@ mod tests {
     #[test]
     fn lease_that_ran_out_in_a_pause_is_told_from_a_key_that_was_deleted() {
         let (member, place) = leader();
-        let told = || Loss::of(&member, 7).told();
-        let deleted =
-            "the key of the leader is not this member's any more, although its lease lives";
-        assert_eq!(told(), Some((Level::Warn, deleted)));
+        assert_eq!(Loss::of(&member, 7), Loss::KeyOnly);
         place.pass(Duration::from_millis(4_500));
-        let ran_out = "the lease of this leader ran out before it could renew it";
-        assert_eq!(told(), Some((Level::Info, ran_out)));
+        assert_eq!(Loss::of(&member, 7), Loss::LeaseRanOut);
         member.tenancy.change(|standing, _| standing.fence_of(7));
-        assert_eq!(told(), None);
+        assert_eq!(Loss::of(&member, 7), Loss::Known);
     }
 
     /// An etcd that says once that it cannot be reached, and how often it was asked to revoke.

@@ -352,7 +352,7 @@ impl World {
     // ---- comparing ----
 
     fn compare(&mut self, out: &[Effect], expired: bool) -> Verdict {
-        self.engine.check();
+        self.engine.check_at(self.now);
         let view = self.engine.view(self.now);
         let known = (0..KEYS).filter_map(|it| Some((it, view.key(NAMES[it])?)));
         let known: Vec<(usize, KeyView<'_>)> = known.collect();

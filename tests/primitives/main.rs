@@ -225,7 +225,7 @@ impl World {
     fn call(&mut self, door: impl FnOnce(&mut Engine, &mut Effects)) -> Heard {
         let mut out = Effects::new();
         door(&mut self.engine, &mut out);
-        self.engine.check();
+        self.engine.check_at(self.now);
         let mut heard = Heard::new();
         for effect in out {
             match effect {

@@ -119,10 +119,14 @@ impl Lock {
         }
     }
 
-    /// Serves the queue, as of `moment`: those who gave up before that are not served.
+    /// Serves the queue, as of `moment`: a wait that was over before that times out, unless a lease
+    /// was over even earlier. That lease has to end first, and may make room for the waiter.
     fn grant_waiting(&mut self, turn: &mut Turn<'_>, moment: Nanos) {
         while let Some(head) = self.queue.first() {
             if head.deadline < moment {
+                if self.holders.iter().any(|it| it.deadline <= head.deadline) {
+                    return;
+                }
                 turn.tell(head.who, News::Answer(Reply::TimedOut));
                 self.queue.remove(0);
             } else if self.holders.len() < self.limit {
