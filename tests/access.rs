@@ -482,6 +482,24 @@ fn client_that_authenticates_late_gets_in_whatever_comes_meanwhile() {
     }
 }
 
+/// The list of strangers is cleared of clients that have authenticated when it gets long.
+#[test]
+fn stranger_can_be_displaced_however_many_authenticated_before() {
+    for known in 60..75 {
+        let mut pipes = pipes("s3cret", None);
+        let first = pipes.connect();
+        for _ in 0..known {
+            let client = pipes.connect();
+            assert_eq!(pipes.ask(client, "auth _ s3cret"), "ok\n");
+        }
+        pipes.connect();
+        pipes.reset(first);
+        pipes.settle();
+        let room_at = pipes.server.make_room(pipes.now());
+        assert!(room_at.is_some(), "after {known} clients");
+    }
+}
+
 /// A place is kept for less than 25 ms if there are few: 4,000 newcomers a second come in.
 #[test]
 fn newcomers_do_not_wait_long_for_the_last_place() {

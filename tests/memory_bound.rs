@@ -878,6 +878,26 @@ fn strangers_that_come_in_one_turn_keep_no_more_than_their_share() {
     }
 }
 
+/// Fifty unread documents are more than the share of all strangers.
+#[test]
+fn strangers_that_read_nothing_displace_no_client_that_pauses_before_its_token() {
+    let mut pipes = pipes_with_token(16 * MIB);
+    let paused = pipes.connect();
+    for _ in 0..50 {
+        let who = pipes.connect_to(Door::Http);
+        pipes.set_room(who, 0);
+        pipes.send(
+            who,
+            b"GET /v1/openapi.json HTTP/1.1\r\nHost: localhost\r\n\r\n",
+        );
+        pipes.turn();
+    }
+    pipes.settle();
+    let kept = pipes.server.holdings().buffered_bytes;
+    assert!(kept <= 16 * MIB / STRANGERS_SHARE + MIB / 8, "{kept} bytes");
+    assert_eq!(pipes.ask(paused, "auth _ s3cret"), "ok\n");
+}
+
 #[test]
 fn client_with_the_token_gets_in_at_the_bound_beside_thousands_of_strangers() {
     let memo = format!(

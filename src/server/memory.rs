@@ -216,6 +216,9 @@ impl<T: Transport, S: Store> Server<T, S> {
         if self.settings.memory_max == 0 {
             return;
         }
+        if self.strangers.bytes() > self.settings.memory_max / STRANGERS_SHARE {
+            self.end_heavy_strangers(now);
+        }
         self.memory.work_ns += self.budget.spent();
         let is_quiet = !self.memory.is_full && self.memory.outboxes == Outboxes::Roomy;
         if is_quiet && self.memory.work_ns < LOOK_EVERY_NS {
@@ -228,7 +231,6 @@ impl<T: Transport, S: Store> Server<T, S> {
     #[inline(never)]
     pub(super) fn look_at_memory(&mut self, now: Nanos) {
         let bound = self.settings.memory_max;
-        self.end_heavy_strangers(now);
         let bytes = |server: &Self| {
             let set_aside = server.connections_bytes_left() + server.strangers_bytes_left();
             server.memory_bytes() + set_aside

@@ -72,20 +72,30 @@ impl Strangers {
 }
 
 impl<T: Transport, S: Store> Server<T, S> {
-    /// How many strangers there may be at one time. Their share of the memory holds as many, each
-    /// with the longest request it may send.
-    fn strangers_max(&self) -> usize {
+    /// What a stranger keeps with the longest request it may send. Only a TLS session, or answers
+    /// that it does not read, make it heavier.
+    fn stranger_bytes(&self) -> usize {
+        CONN_BYTES + CODEC_BYTES + size_of::<Conn<T>>() + self.passes.stranger_bytes_max()
+    }
+
+    /// Most bytes that all strangers may keep together.
+    fn strangers_bytes_max(&self) -> usize {
+        match self.settings.memory_max {
+            0 => usize::MAX,
+            bytes => bytes / STRANGERS_SHARE,
+        }
+    }
+
+    /// Whether another stranger would be one too many, or too much for their share of the memory.
+    fn has_enough_strangers(&self) -> bool {
         let slots = match self.settings.connections_max as usize {
             0 => STRANGERS_MAX,
             slots => slots / SLOTS_SHARE,
         };
-        let each =
-            CONN_BYTES + CODEC_BYTES + size_of::<Conn<T>>() + self.passes.stranger_bytes_max();
-        let in_memory = match self.settings.memory_max {
-            0 => STRANGERS_MAX,
-            bytes => bytes / STRANGERS_SHARE / each,
-        };
-        slots.min(in_memory).clamp(1, STRANGERS_MAX)
+        let (each, bytes_max) = (self.stranger_bytes(), self.strangers_bytes_max());
+        let count_max = slots.min(bytes_max / each).clamp(1, STRANGERS_MAX);
+        let Strangers { count, bytes, .. } = self.strangers;
+        count >= count_max || (count > 0 && bytes + each > bytes_max)
     }
 
     /// From when on another connection may be accepted, which is no later than `now` if it may be
@@ -94,7 +104,7 @@ impl<T: Transport, S: Store> Server<T, S> {
     pub fn accepts_from(&mut self, now: Nanos) -> Nanos {
         let slots = self.settings.connections_max as usize;
         let is_full = (slots != 0 && self.conns.len() >= slots)
-            || self.strangers.count >= self.strangers_max()
+            || self.has_enough_strangers()
             || self.has_no_memory_for_newcomers();
         let room_at = is_full.then(|| self.next_room(now)).flatten();
         room_at.unwrap_or(now)
@@ -128,7 +138,7 @@ impl<T: Transport, S: Store> Server<T, S> {
         if is_full && !self.end_first_stranger(now) {
             return false;
         }
-        if is_stranger && self.strangers.count >= self.strangers_max() {
+        if is_stranger && self.has_enough_strangers() {
             self.end_first_stranger(now);
         }
         while self.has_no_memory_for_newcomers() && self.end_first_stranger(now) {}
@@ -158,24 +168,45 @@ impl<T: Transport, S: Store> Server<T, S> {
     /// Ends the oldest stranger; returns false if there is none.
     fn end_stranger(&mut self, now: Nanos) -> bool {
         while let Some((id, _)) = self.strangers.arrived.pop_front() {
-            let Some(conn) = conn::find(&mut self.conns, id).filter(|it| it.is_stranger()) else {
-                continue;
-            };
-            self.handshakes.note_late(conn.transport.is_in_handshake());
-            let why = "it has not authenticated, and other connections need its place";
-            self.complaints.tell(now, &conn.transport.peer(), why);
-            self.close(now, id, "made room for another connection");
-            return true;
+            if self.end_if_stranger(now, id) {
+                return true;
+            }
         }
         false
     }
 
+    fn end_if_stranger(&mut self, now: Nanos, id: ConnId) -> bool {
+        let Some(conn) = conn::find(&mut self.conns, id).filter(|it| it.is_stranger()) else {
+            return false;
+        };
+        self.handshakes.note_late(conn.transport.is_in_handshake());
+        let why = "it has not authenticated, and other connections need its place";
+        self.complaints.tell(now, &conn.transport.peer(), why);
+        self.close(now, id, "made room for another connection");
+        true
+    }
+
     /// Ends strangers until the others keep no more than their share. One alone may have more.
+    /// Those that keep more than a request go first: they have sent one, and do not read the answer.
     pub(super) fn end_heavy_strangers(&mut self, now: Nanos) {
-        let bytes_max = self.settings.memory_max / STRANGERS_SHARE;
-        while self.strangers.bytes > bytes_max && self.strangers.count > 1 && self.end_stranger(now)
-        {
+        let light_max = self.stranger_bytes();
+        let conns = &mut self.conns;
+        let arrived = self.strangers.arrived.iter().map(|it| it.0);
+        let is_heavy = |id: &ConnId| {
+            conn::find(conns, *id).is_some_and(|conn| conn.weight as usize > light_max)
+        };
+        let heavy: Vec<ConnId> = arrived.filter(is_heavy).collect();
+        for id in heavy {
+            if !self.are_too_heavy() {
+                return;
+            }
+            self.end_if_stranger(now, id);
         }
+        while self.are_too_heavy() && self.end_stranger(now) {}
+    }
+
+    fn are_too_heavy(&self) -> bool {
+        self.strangers.count > 1 && self.strangers.bytes > self.strangers_bytes_max()
     }
 
     /// A connection has come that is a stranger.
@@ -184,14 +215,14 @@ impl<T: Transport, S: Store> Server<T, S> {
             conns, strangers, ..
         } = self;
         strangers.count += 1;
+        strangers.bytes += 1;
+        if let Some(conn) = conn::find(conns, id) {
+            conn.weight = 1;
+        }
         strangers.arrived.push_back((id, now));
         if strangers.arrived.len() > 2 * strangers.count + KEPT_MIN {
             let mut is_stranger = |id| conn::find(conns, id).is_some_and(|conn| conn.is_stranger());
             strangers.arrived.retain(|&(id, _)| is_stranger(id));
-        }
-        if let Some(conn) = conn::find(conns, id) {
-            conn.weight = 1;
-            strangers.bytes += 1;
         }
         self.weigh_stranger(id);
     }
