@@ -6,8 +6,8 @@
 //!
 //! A connection that is not accepted yet waits in the listener's backlog, which the kernel keeps,
 //! so a pause in accepting loses nobody. An outage is reported once when it begins and once when it
-//! is over, however many attempts lie between. The reactor says when to accept: at the end of its
-//! turn.
+//! is over, however many attempts lie between, and at most one in a second. The reactor says when to
+//! accept: at the end of its turn.
 
 use std::io::{self, ErrorKind};
 use std::os::fd::RawFd;
@@ -29,6 +29,9 @@ const ACCEPTS_PER_TURN_MAX: u32 = 128;
 /// How long accepting pauses when descriptors have run out: doubled up to the second figure.
 const ACCEPT_PAUSE_MIN: Millis = Millis(5);
 const ACCEPT_PAUSE_MAX: Millis = Millis(1_000);
+
+/// How long the log is silent about outages after it has told of one.
+const OUTAGE_PAUSE: Millis = Millis(1_000);
 
 /// Descriptors that connections leave to files, but at most an eighth of the limit. The journal
 /// opens up to four: the next segment, the spare, and two for a compaction.
@@ -85,8 +88,44 @@ pub(super) struct Acceptor {
     room_at: Nanos,
     /// How long the next pause will be.
     pause: Millis,
-    /// Accepting failed, this was reported, and the backlog has not been empty since.
-    in_outage: bool,
+    outages: Outages,
+}
+
+/// Spans in which accepting fails. The log tells of one a second, because a peer that opens and
+/// closes connections at the limit of descriptors can cause many.
+#[derive(Default)]
+struct Outages {
+    /// Accepting has failed, and the backlog has not been empty since.
+    is_on: bool,
+    /// The log has its beginning, and so has to have its end.
+    is_told: bool,
+    /// The next one is told of no earlier.
+    not_before: Nanos,
+    /// How many began since the log told of one.
+    untold: u32,
+}
+
+impl Outages {
+    /// Accepting has failed. Returns how many outages the log has not told of, if it is to tell of this
+    /// one.
+    fn begin(&mut self, now: Nanos) -> Option<u32> {
+        if std::mem::replace(&mut self.is_on, true) {
+            return None;
+        }
+        self.is_told = now >= self.not_before;
+        if !self.is_told {
+            self.untold = self.untold.saturating_add(1);
+            return None;
+        }
+        self.not_before = now.after(OUTAGE_PAUSE);
+        Some(std::mem::take(&mut self.untold))
+    }
+
+    /// The backlog is empty. Returns whether the log is to say so.
+    fn end(&mut self) -> bool {
+        self.is_on = false;
+        std::mem::take(&mut self.is_told)
+    }
 }
 
 impl Acceptor {
@@ -97,7 +136,7 @@ impl Acceptor {
             not_before: Nanos::default(),
             room_at: Nanos::default(),
             pause: ACCEPT_PAUSE_MIN,
-            in_outage: false,
+            outages: Outages::default(),
         }
     }
 
@@ -156,8 +195,7 @@ impl Acceptor {
 
     fn backlog_is_empty(&mut self) {
         self.ready = false;
-        if self.in_outage {
-            self.in_outage = false;
+        if self.outages.end() {
             info!("accepts on {} again", self.listener);
         }
     }
@@ -165,11 +203,14 @@ impl Acceptor {
     /// Descriptors or memory have run out. At the limit of descriptors Linux says so even if nobody
     /// is waiting, so this need not mean that somebody was kept out.
     fn pause_after(&mut self, error: &io::Error, now: Nanos) {
-        if !self.in_outage {
-            self.in_outage = true;
+        if let Some(untold) = self.outages.begin(now) {
             let advice = advice(error);
+            let more = match untold {
+                0 => String::new(),
+                untold => format!(" (and {untold} times more in the meantime)"),
+            };
             warn!(
-                "cannot accept on {}: {error}; new connections wait{advice}",
+                "cannot accept on {}: {error}; new connections wait{advice}{more}",
                 self.listener
             );
         }
@@ -220,5 +261,26 @@ fn advice(error: &io::Error) -> &'static str {
         }
         Some(Errno::NFILE) => ": raise the system's limit of open files (sysctl fs.file-max)",
         _ => "",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn log_tells_of_one_outage_a_second_and_counts_the_others() {
+        let mut outages = Outages::default();
+        let at = |ms| Nanos(5).after(Millis(ms));
+        assert_eq!(outages.begin(at(0)), Some(0));
+        assert_eq!(outages.begin(at(1)), None, "the same one");
+        assert!(outages.end());
+        for ms in 2..900 {
+            assert_eq!(outages.begin(at(ms)), None);
+            assert!(!outages.end());
+        }
+        assert_eq!(outages.begin(at(1_000)), Some(898));
+        assert!(outages.end());
+        assert_eq!(outages.begin(at(2_500)), Some(0));
     }
 }
