@@ -16,6 +16,7 @@ use super::load::{self, Damage, Ending, FileFound, Found, Listing, LoadError, Vi
 use super::open::{DirLock, Holder, OpenError};
 use super::ranges::{LockedRange, Ranges};
 use crate::engine::types::{ATTACHED_SERIAL, ByteRange, End, Mode, RangeGrant, Sharing};
+use crate::escape;
 use crate::key::Key;
 use crate::wire::json::{push_number, push_str_escaped};
 
@@ -297,7 +298,7 @@ impl Seen {
 
 /// A record in words. Says no token: a look must not be enough to release what others hold.
 fn told(entry: &Entry<'_>) -> String {
-    let key = |key: &[u8]| format!("{:?}", Key::from(key));
+    let key = quoted;
     let side = |end| match end {
         End::Left => "left",
         End::Right => "right",
@@ -313,7 +314,7 @@ fn told(entry: &Entry<'_>) -> String {
             ..
         } => {
             let client = match (client, called) {
-                (ATTACHED_SERIAL, Some(id)) => format!("{id:?}"),
+                (ATTACHED_SERIAL, Some(id)) => quoted(id.as_bytes()),
                 (number, _) => number.to_string(),
             };
             format!(
@@ -337,7 +338,11 @@ fn told(entry: &Entry<'_>) -> String {
             key: name,
             fence,
             client,
-        } => format!("owned {}, fence {fence}, client {client:?}", key(name)),
+        } => format!(
+            "owned {}, fence {fence}, client {}",
+            key(name),
+            quoted(client.as_bytes())
+        ),
         Entry::Ended { key: name, fence } => format!("ended {}, fence {fence}", key(name)),
         Entry::Counted { key: name, value } => format!("counted {} = {value}", key(name)),
         Entry::Stored {
@@ -360,8 +365,10 @@ fn told(entry: &Entry<'_>) -> String {
             value,
         } => format!("pushed {} {}, {} bytes", key(name), side(end), value.len()),
         Entry::Popped { key: name, end } => format!("popped {} {}", key(name), side(end)),
-        Entry::Client { id, ttl, .. } => format!("client {id:?}, kept for {} ms", ttl.0),
-        Entry::ClientGone { id } => format!("client gone {id:?}"),
+        Entry::Client { id, ttl, .. } => {
+            format!("client {}, kept for {} ms", quoted(id.as_bytes()), ttl.0)
+        }
+        Entry::ClientGone { id } => format!("client gone {}", quoted(id.as_bytes())),
         Entry::Ranged {
             resource,
             client,
@@ -387,6 +394,11 @@ fn told(entry: &Entry<'_>) -> String {
         Entry::Mark { durable } => format!("mark {durable}"),
         Entry::End { frames } => format!("end of {frames}"),
     }
+}
+
+/// What clients have chosen, escaped as everywhere that people read it.
+fn quoted(bytes: &[u8]) -> String {
+    format!("\"{}\"", escape::bytes(bytes))
 }
 
 fn mode_told(mode: Mode) -> String {
@@ -427,8 +439,8 @@ fn bytes_told(range: ByteRange) -> String {
 
 fn holder_told(client: &str, owner: &[u8]) -> String {
     match owner {
-        [] => format!("client {client:?}"),
-        _ => format!("client {client:?} for {:?}", Key::from(owner)),
+        [] => format!("client {}", quoted(client.as_bytes())),
+        _ => format!("client {} for {}", quoted(client.as_bytes()), quoted(owner)),
     }
 }
 
@@ -506,17 +518,17 @@ impl Inspection {
             writeln!(out, "\nheld:")?;
         }
         for (fence, held) in &self.held {
-            let (key, mode) = (&held.key, mode_told(held.mode));
+            let (key, mode) = (quoted(held.key.as_bytes()), mode_told(held.mode));
             let lease_ms = held.lease_ms;
             write!(
                 out,
-                "  {key:?} {mode}, fence {fence}, lease {lease_ms} ms, client"
+                "  {key} {mode}, fence {fence}, lease {lease_ms} ms, client"
             )?;
             if held.client != ATTACHED_SERIAL {
                 write!(out, " {}", held.client)?;
             }
             match &held.name {
-                Some(name) => writeln!(out, " \"{}\"", crate::escape::text(name))?,
+                Some(name) => writeln!(out, " {}", quoted(name.as_bytes()))?,
                 None => writeln!(out)?,
             }
         }
@@ -524,7 +536,8 @@ impl Inspection {
             writeln!(out, "\nclients:")?;
         }
         for (id, ttl_ms) in &self.clients {
-            writeln!(out, "  {id:?} kept for {ttl_ms} ms")?;
+            let id = quoted(id.as_bytes());
+            writeln!(out, "  {id} kept for {ttl_ms} ms")?;
         }
         if !self.ranges.is_empty() {
             writeln!(out, "\nranges:")?;
@@ -533,7 +546,8 @@ impl Inspection {
             let (bytes, how) = (bytes_told(held.range), sharing_told(held.mode));
             let who = holder_told(&held.client, held.owner.as_bytes());
             let number = grant_told(held.grant);
-            writeln!(out, "  {:?} {bytes} {how}, {who}, {number}", held.resource)?;
+            let resource = quoted(held.resource.as_bytes());
+            writeln!(out, "  {resource} {bytes} {how}, {who}, {number}")?;
         }
         if !self.last_records.is_empty() {
             writeln!(out, "\nlast records:")?;

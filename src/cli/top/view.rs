@@ -29,7 +29,7 @@ pub(crate) struct Sample {
     pub(crate) documents: Vec<Value>,
     /// How long the first in the queue of a key has waited, in seconds, of those that most wait for.
     pub(crate) waits: BTreeMap<String, f64>,
-    /// What went wrong instead.
+    /// What went wrong instead, escaped already.
     pub(crate) trouble: Option<String>,
 }
 
@@ -117,7 +117,7 @@ impl View<'_> {
         )];
         lines[0] = output.paint(Style::Bold, &lines[0]);
         if let Some(trouble) = &last.trouble {
-            let trouble = cut(&escaped(trouble.as_bytes()), columns);
+            let trouble = cut(trouble, columns);
             lines.push(output.paint(Style::Red, &trouble));
             return lines;
         }
