@@ -167,7 +167,7 @@ fn client_with_the_token_gets_in_at_once_when_silent_strangers_come_back_for_eve
 /// gets in; here a busy machine may make a pause longer.
 #[test]
 fn client_that_pauses_before_its_token_gets_in_beside_strangers_that_come_again() {
-    const PAUSE: Duration = Duration::from_millis(20);
+    const PAUSE: Duration = Duration::from_millis(5);
     let daemon = Daemon::start(&["--max-connections=200", "--auth-timeout=1s", SECRET]);
     let lets_in = || -> io::Result<bool> {
         let mut client = TcpStream::connect(daemon.address())?;

@@ -169,6 +169,13 @@ fn a_file_that_cannot_be_opened_again_keeps_the_old_one_and_says_so() {
     );
 }
 
+fn await_lost_lines(client: &mut Client) {
+    let start = Instant::now();
+    while client.stats()["totals"]["lost_log_lines"] == 0 {
+        assert!(start.elapsed() < PATIENCE, "no line of the log is lost");
+    }
+}
+
 /// `/dev/full` takes nothing, as a disk without room does.
 #[test]
 fn a_full_disk_costs_lines_which_are_counted_and_told_when_there_is_room() {
@@ -177,7 +184,7 @@ fn a_full_disk_costs_lines_which_are_counted_and_told_when_there_is_room() {
     symlink("/dev/full", &path).unwrap();
     let mut logging = Logging::start(dir.path(), logging_to(&path));
     let mut client = logging.client();
-    while client.stats()["totals"]["lost_log_lines"] == 0 {}
+    await_lost_lines(&mut client);
     fs::remove_file(&path).unwrap();
     logging.daemon.signal(Signal::HUP);
     // With the first line, or when the loop tries, though nothing else is logged.
@@ -241,7 +248,7 @@ fn a_pipe_that_nobody_reads_stops_nobody() {
     for _ in 0..3_000 {
         assert_eq!(client.ask("nonsense _ _"), "error");
     }
-    while client.stats()["totals"]["lost_log_lines"] == 0 {}
+    await_lost_lines(&mut client);
     logging.daemon.stop();
     drop(reader);
 }
