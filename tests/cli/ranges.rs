@@ -74,6 +74,90 @@ fn what_a_client_holds_is_listed_over_all_resources_and_ended_in_one_step() {
     ended(64, &["f", "0"]);
 }
 
+/// A page has 1,000 range locks at most, and ends after 64 KiB.
+#[test]
+fn a_client_with_more_range_locks_than_a_page_has_is_listed_completely() {
+    let daemon = Daemon::start(&[]);
+    let mut gateway = daemon.connect();
+    assert!(gateway.ask("attach gw/1 60 s3cret").starts_with("ok "));
+    let pieces = (0..1_000).map(|piece| ("f".to_owned(), 2 * piece));
+    let pieces: Vec<(String, u64)> = pieces.chain([("g".to_owned(), 0)]).collect();
+    for (resource, start) in &pieces {
+        let answer = gateway.ask(&format!("rangelock {resource} ex {start} 1 0 bob"));
+        assert_eq!(answer, "ok");
+    }
+
+    let mut operator = daemon.connect();
+    for of in ["gw/1 client", "bob owner"] {
+        let (mut listed, mut pages, mut next) = (Vec::new(), 0, Some(String::new()));
+        while let Some(cursor) = next {
+            let answer = operator.ask(&format!("rangelist {of} {cursor}"));
+            let page: Value = serde_json::from_str(answer.strip_prefix("ok ").unwrap()).unwrap();
+            listed.extend(page["locks"].as_array().unwrap().iter().map(|it| {
+                let resource = it["resource"].as_str().unwrap();
+                (resource.to_owned(), it["start"].as_u64().unwrap())
+            }));
+            (pages, next) = (pages + 1, page["next"].as_str().map(str::to_owned));
+        }
+        assert!(pages > 1, "{of}");
+        assert_eq!(listed, pieces, "{of}");
+    }
+    for of in [["--client", "gw/1"], ["--owner", "bob"]] {
+        let table = expect(&daemon, 0, &[&["range", "list"][..], &of].concat());
+        let listed = table.lines().map(|line| {
+            let words: Vec<&str> = line.split_whitespace().collect();
+            (words[1].to_owned(), words[3].parse().unwrap())
+        });
+        assert_eq!(listed.collect::<Vec<_>>(), pieces, "{of:?}");
+    }
+}
+
+#[test]
+fn range_locks_of_a_client_are_listed_and_ended_at_every_server() {
+    let daemons = [Daemon::start(&[]), Daemon::start(&[])];
+    let mut gateways = daemons.each_ref().map(Daemon::connect);
+    for (gateway, locks) in gateways.iter_mut().zip([&["f"][..], &["g", "h"]]) {
+        assert!(gateway.ask("attach gw/1 60 s3cret").starts_with("ok "));
+        for resource in locks {
+            assert_eq!(gateway.ask(&format!("rangelock {resource} ex 0 1 0")), "ok");
+        }
+    }
+    let servers = daemons.each_ref().map(|it| it.address().to_string());
+    let printed = |what: &str| {
+        let mut command = latch(&["range", what, "--client", "gw/1"]);
+        command.env("LATCH_SERVER", servers.join(","));
+        let said = said(command);
+        (said.code, said.out)
+    };
+    let (code, table) = printed("list");
+    let resources = table.lines().map(|line| line.split_whitespace().nth(1));
+    assert_eq!(code, Some(0));
+    assert!(resources.eq(["f", "g", "h"].map(Some)), "{table}");
+    assert_eq!(printed("break"), (Some(0), "3\n".to_owned()));
+    assert_eq!(printed("break"), (Some(1), "0\n".to_owned()));
+}
+
+#[test]
+fn a_client_names_its_adapter_and_the_limit_of_that_refuses_one_more() {
+    let daemon = Daemon::start(&["--http-port=0", "--max-clients=nfs=1"]);
+    let lock = |client: &str, adapter: &str, start: &str| {
+        let of = ["--client", client, "--adapter", adapter];
+        let words = [&["range", "lock"], &of[..], &["f", start, "1"]].concat();
+        let mut command = latch_at(&daemon, &words);
+        command.env("LATCH_CLIENT_SECRET", "s3cret");
+        said(command)
+    };
+    assert_eq!(lock("gw/1", "nfs", "0").code, Some(0));
+    let refused = lock("gw/2", "nfs", "1");
+    assert_eq!(refused.code, Some(75), "{refused:?}");
+    assert!(refused.err.contains("error_max_clients"), "{refused:?}");
+    assert_eq!(lock("gw/2", "smb", "1").code, Some(0), "it has no limit");
+    let listed = daemon.http().get("/v1/clients").json();
+    let clients = listed["clients"].as_array().unwrap().iter();
+    let adapters = clients.map(|it| [&it["client"], &it["adapter"]]);
+    assert!(adapters.eq([["gw/1", "nfs"], ["gw/2", "smb"]]), "{listed}");
+}
+
 #[track_caller]
 fn tell(run: &mut Run) {
     run.child.stdin.take().unwrap().write_all(b"go\n").unwrap();
