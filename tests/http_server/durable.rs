@@ -67,13 +67,17 @@ pub(crate) fn world() -> (World<ByHand>, ByHand) {
 
 /// A server that begins with these records.
 pub(crate) fn restarted(records: &[Record], rules: Rules) -> World {
+    restarted_with(records, rules, Settings::default())
+}
+
+pub(crate) fn restarted_with(records: &[Record], rules: Rules, settings: Settings) -> World {
     let mut engine = Engine::new(rules, ORIGIN);
     let mut nothing = Effects::new();
     let mut apply = |input: Input<'_>| engine.apply(Nanos(BEGIN.0), input, &mut nothing);
     records.iter().for_each(|it| apply(Input::Restore(it)));
     let may_have_lost = false;
     apply(Input::Serve { may_have_lost });
-    World::over(engine, Settings::default(), Memory)
+    World::over(engine, settings, Memory)
 }
 
 /// Everything that was recorded so far is on disk now.

@@ -1,7 +1,8 @@
 //! Byte ranges over HTTP with a disk: what waits for it, and what a restart brings back.
 
-use latchd::engine::types::Record;
+use latchd::engine::types::{Record, Share};
 use latchd::engine::{GracePolicy, Rules};
+use latchd::server::Settings;
 
 use crate::durable::{self, ByHand, keep_all};
 use crate::world::{Answer, World};
@@ -49,12 +50,16 @@ fn records_of(requests: &[String]) -> Vec<Record> {
 
 /// The next life.
 fn restarted(records: &[Record], grace_policy: GracePolicy) -> World {
+    restarted_with(records, grace_policy, Settings::default())
+}
+
+fn restarted_with(records: &[Record], grace_policy: GracePolicy, settings: Settings) -> World {
     let rules = Rules {
         durable: true,
         grace_policy,
         ..Rules::default()
     };
-    durable::restarted(records, rules)
+    durable::restarted_with(records, rules, settings)
 }
 
 #[test]
@@ -236,7 +241,7 @@ fn grace_ends_with_its_time_or_by_an_operator() {
     }
 }
 
-/// One owner has three pieces of a resource, and loses them together.
+/// One owner has three pieces of a resource, and loses them together. They count for their share.
 #[test]
 fn every_range_lock_that_ends_is_counted() {
     let pieces = [
@@ -245,22 +250,35 @@ fn every_range_lock_that_ends_is_counted() {
     ];
     let [whole, middle] = pieces.clone();
     let records = records_of(&[REGISTER.to_owned(), whole, middle]);
-    let mut world = restarted(&records, GracePolicy::Held);
-    let who = world.http();
-    let ended = |world: &mut World, reason: &str| {
-        let figures = world.ask(who, "GET /metrics").body;
-        let series = format!("locks_release_total{{reason=\"{reason}\"}} ");
-        let line = figures.lines().find(|it| it.starts_with(&series)).unwrap();
-        line.strip_prefix(&series).unwrap().to_owned()
+    let files = Share {
+        name: "files".into(),
+        prefix: b"f"[..].into(),
     };
-    assert_eq!(world.ask(who, "DELETE /v1/grace").status, 200);
-    assert_eq!(ended(&mut world, "grace_expired"), "3");
-    for request in [REGISTER.to_owned()].iter().chain(&pieces) {
-        assert_eq!(world.ask(who, request).status, 200, "{request}");
+    for (shares, label) in [(vec![], ""), (vec![files], "share=\"files\",")] {
+        let settings = Settings {
+            shares,
+            ..Settings::default()
+        };
+        let mut world = restarted_with(&records, GracePolicy::Held, settings);
+        world.settle(); // what is restored gets its share
+        let who = world.http();
+        let ended = |world: &mut World, reason: &str| {
+            let figures = world.ask(who, "GET /metrics").body;
+            let series = format!("locks_release_total{{{label}reason=\"{reason}\"}} ");
+            let line = figures.lines().find(|it| it.starts_with(&series)).unwrap();
+            line.strip_prefix(&series).unwrap().to_owned()
+        };
+        assert_eq!(world.ask(who, "DELETE /v1/grace").status, 200);
+        assert_eq!(ended(&mut world, "grace_expired"), "3");
+        let unlock = about("unlock", 1, "", 50, 0);
+        for request in [REGISTER.to_owned()].iter().chain(&pieces).chain([&unlock]) {
+            assert_eq!(world.ask(who, request).status, 200, "{request}");
+        }
+        assert_eq!(ended(&mut world, "explicit"), "1");
+        let detach = "DELETE /v1/clients/gw%2F1 {\"secret\":\"s1\"}";
+        assert_eq!(world.ask(who, detach).status, 200);
+        assert_eq!(ended(&mut world, "disconnect"), "2");
     }
-    let detach = "DELETE /v1/clients/gw%2F1 {\"secret\":\"s1\"}";
-    assert_eq!(world.ask(who, detach).status, 200);
-    assert_eq!(ended(&mut world, "disconnect"), "3");
 }
 
 /// It was asked for in time, and the disk takes longer than the client is kept.

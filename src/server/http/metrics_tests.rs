@@ -6,9 +6,10 @@ use std::process::{Command, Stdio};
 
 use super::super::sample::{NOW, Sample, acquire, conn, member, shown};
 use super::*;
-use crate::base::{Millis, Nanos};
+use crate::base::{Millis, Nanos, Token};
 use crate::engine::types::{
-    Attach, Effect, Input, Mode, RangeAsk, RangeRequest, Reply, Request, Secret, Share, Span,
+    Attach, Effect, Effects, Input, Mode, RangeAsk, RangeRequest, Reply, Request, Secret, Share,
+    Span,
 };
 use crate::engine::{ClientLimit, Rules, SHARES_MAX};
 
@@ -174,16 +175,19 @@ fn what_is_held_and_waited_for_is_exact() {
     assert!((sum - 2.0).abs() < 0.000_01, "{sum}");
 }
 
+fn granted(effects: &Effects) -> Option<Token> {
+    effects.iter().find_map(|effect| match effect {
+        Effect::Reply(_, Reply::Granted { token, .. }) => Some(*token),
+        _ => None,
+    })
+}
+
 #[test]
 fn ends_are_counted_by_their_reason() {
     let mut it = Sample::new(Rules::default());
     let mut tokens = Vec::new();
     for key in [&b"a"[..], b"b", b"c"] {
-        let effects = it.ask(1, acquire(key, LOCK, Millis::ZERO));
-        tokens.extend(effects.iter().find_map(|effect| match effect {
-            Effect::Reply(_, Reply::Granted { token, .. }) => Some(*token),
-            _ => None,
-        }));
+        tokens.extend(granted(&it.ask(1, acquire(key, LOCK, Millis::ZERO))));
     }
     let [a, b, _] = tokens[..] else {
         panic!("three grants: {tokens:?}");
@@ -459,6 +463,11 @@ fn figures_of_shares_are_told_apart_by_the_longest_prefix() {
         None,
         request(b"g", lock(Exclusive, 0, 1, 0)),
     ));
+    it.apply(Input::Range(
+        conn(9),
+        None,
+        request(b"/m/f", lock(Exclusive, 0, 1, 10)),
+    )); // waits until an operator ends what the fifth holds
     it.engine.check();
     assert_samples(
         &it,
@@ -507,10 +516,17 @@ fn figures_of_shares_are_told_apart_by_the_longest_prefix() {
             ("locks_active{share=\"video\",type=\"read\"}", 1.0),
         ],
     );
-    // The first leaves, the leases of the others end, and an operator ends the bytes.
+    // The first leaves, the leases of the others end, and an operator ends the bytes. What waited for these is
+    // released, and so is a lock.
     it.now = Nanos(NOW.0 + 1_000_000_000);
     it.apply(Input::Disconnected(conn(1)));
     it.apply(Input::BreakRanges(conn(8), b"/m/f", None));
+    let span = Span { start: 0, len: 1 };
+    let unlock = RangeAsk::Unlock { span };
+    it.apply(Input::Range(conn(9), None, request(b"/m/f", unlock)));
+    let token = granted(&it.ask(8, acquire(b"/m/video/c", LOCK, Millis::ZERO)));
+    let key = b"/m/video/c";
+    it.ask(8, Request::Release { key, token });
     it.engine.check();
     it.now = Nanos(NOW.0 + 700_000_000_000);
     it.apply(Input::Time(u64::MAX));
@@ -520,6 +536,10 @@ fn figures_of_shares_are_told_apart_by_the_longest_prefix() {
     let mut samples = of_shares(&it);
     samples.retain(|series, _| !series.starts_with("locks_acquire"));
     let want = [
+        (
+            "locks_blocking_duration_seconds_count{share=\"media\",type=\"exclusive\"}",
+            1.0,
+        ),
         (
             "locks_blocking_duration_seconds_count{share=\"video\",type=\"lock\"}",
             1.0,
@@ -532,7 +552,15 @@ fn figures_of_shares_are_told_apart_by_the_longest_prefix() {
             1.0,
         ),
         (
+            "locks_release_total{share=\"media\",reason=\"explicit\"}",
+            1.0,
+        ),
+        (
             "locks_release_total{share=\"video\",reason=\"disconnect\"}",
+            1.0,
+        ),
+        (
+            "locks_release_total{share=\"video\",reason=\"explicit\"}",
             1.0,
         ),
         (
