@@ -163,9 +163,13 @@ impl log::Log for Lines {
 }
 
 fn come_back(pipes: &mut Pipes, id: &str, times: usize) {
+    come_back_with(pipes, id, 100, times);
+}
+
+fn come_back_with(pipes: &mut Pipes, id: &str, ttl_s: u32, times: usize) {
     for _ in 0..=times {
         let who = pipes.connect();
-        pipes.ask(who, &format!("attach {id} 100 s3cret"));
+        pipes.ask(who, &format!("attach {id} {ttl_s} s3cret"));
         pipes.half_close(who);
         pipes.pass(Millis::from_secs(1));
         pipes.settle();
@@ -206,4 +210,10 @@ fn a_client_that_comes_back_again_and_again_is_told_of_once_a_minute() {
     pipes.settle();
     let lines = std::mem::take(&mut *LINES.0.lock().unwrap());
     assert_eq!(lines, [line("nfs/flaps", 6, 1, 6)]);
+    // One that is kept for no time is a new client each time, and comes back all the same.
+    come_back_with(&mut pipes, "nfs/brief", 0, 4);
+    pipes.pass(Millis::from_secs(60));
+    pipes.settle();
+    let lines = std::mem::take(&mut *LINES.0.lock().unwrap());
+    assert_eq!(lines, [line("nfs/brief", 4, 1, 4)]);
 }

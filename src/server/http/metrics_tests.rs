@@ -723,6 +723,45 @@ fn clients_are_counted_by_the_adapters_that_limits_name() {
     promtool(&text);
 }
 
+/// Each time it is a new client, because nothing of it is kept.
+#[test]
+fn a_client_that_is_kept_for_no_time_returns_if_it_attaches_within_a_minute() {
+    let mut it = Sample::new(Rules::default());
+    fn of(id: &str) -> Attach<'_> {
+        Attach {
+            adapter: None,
+            id,
+            ttl: Millis::ZERO,
+            secret: Secret(b"s"),
+        }
+    }
+    let mut conns = 0;
+    let mut returns = |it: &mut Sample, id: &str| {
+        conns += 1;
+        it.apply(Input::Attach(conn(conns), of(id)));
+        it.apply(Input::Disconnected(conn(conns)));
+        it.apply(Input::Time(u64::MAX));
+        it.engine.check();
+        it.engine.view(it.now).client_returns()
+    };
+    assert_eq!([(); 3].map(|()| returns(&mut it, "flaps")), [0, 1, 2]);
+    assert_eq!(returns(&mut it, "other"), 2);
+    it.now = it.now.after(Millis(59_999));
+    assert_eq!(returns(&mut it, "flaps"), 3);
+    it.now = it.now.after(Millis(60_000));
+    assert_eq!(returns(&mut it, "flaps"), 3, "too late");
+    // The last 1,000 that left are remembered.
+    (0..999).for_each(|number| _ = returns(&mut it, &format!("client-{number}")));
+    assert_eq!(returns(&mut it, "flaps"), 4);
+    (0..1_000).for_each(|number| _ = returns(&mut it, &format!("other-{number}")));
+    assert_eq!(returns(&mut it, "flaps"), 4, "forgotten");
+    // One that is detached has said that it leaves.
+    it.apply(Input::Attach(conn(9_999), of("detached")));
+    it.apply(Input::Detach(conn(9_999), "detached", Secret(b"s")));
+    it.apply(Input::Time(u64::MAX));
+    assert_eq!(returns(&mut it, "detached"), 4);
+}
+
 #[test]
 fn every_limit_that_refuses_is_counted() {
     let mut it = Sample::new(Rules {
