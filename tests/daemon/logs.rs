@@ -161,10 +161,12 @@ fn about_keys(log: &[Value]) -> Vec<[String; 3]> {
 }
 
 #[test]
-fn a_lease_that_ends_is_told_of_at_debug_with_key_fence_and_client() {
+fn a_lease_that_ends_is_told_of_at_debug_with_key_fence_client_and_lateness() {
     let log = log_of_three_grants("--log-level=debug");
     let expired = ["\"lease expired\"", r#""one\"key""#, "1"].map(str::to_owned);
     assert_eq!(about_keys(&log), [expired]);
+    let line = log.iter().find(|it| it["msg"] == "lease expired").unwrap();
+    assert!(line["lateness_us"].is_u64(), "{line}");
     assert!(about_keys(&log_of_three_grants("--log-level=info")).is_empty());
 }
 
