@@ -16,14 +16,23 @@ pub(super) fn try_it(address: SocketAddr, asks_for_token: bool) -> String {
     )
 }
 
-/// A command that holds a lock through a port that speaks TLS, for as long as OpenSSL runs.
-/// `latch` would need a name that the certificate is for, and shows no certificate of its own.
-/// OpenSSL does not check the certificate here.
-pub(super) fn try_it_encrypted(
-    address: SocketAddr,
-    asks_for_token: bool,
-    asks_for_certificate: bool,
-) -> String {
+/// The same through a port that speaks TLS. The name has to be one of the certificate, which is not read here.
+pub(super) fn try_it_encrypted(address: SocketAddr, asks_for_token: bool) -> String {
+    let and_token = match asks_for_token {
+        true => ", and the token in $LATCH_AUTH_TOKEN",
+        false => "",
+    };
+    let port = address.port();
+    format!(
+        "hold a lock from another terminal (latch, with a name of the certificate for NAME, its \
+         authority in the file $LATCH_CA_FILE unless the system trusts it{and_token}): \
+         latch --server tls://NAME:{port} run demo -- sleep 10"
+    )
+}
+
+/// The same where clients have to show a certificate, which `latch` has none of. OpenSSL does not check the
+/// certificate of the daemon here.
+pub(super) fn try_it_with_certificate(address: SocketAddr, asks_for_token: bool) -> String {
     let (condition, auth) = if asks_for_token {
         (
             ", with the token in $TOKEN",
@@ -32,15 +41,11 @@ pub(super) fn try_it_encrypted(
     } else {
         ("", "")
     };
-    let certificate = if asks_for_certificate {
-        " -cert $CERT -key $KEY"
-    } else {
-        ""
-    };
     let address = SocketAddr::new(reachable(address.ip()), address.port());
     format!(
         "hold a lock from another terminal (OpenSSL{condition}): ({auth}echo l; echo demo; \
-         echo 10; cat) | openssl s_client -quiet -alpn latchd{certificate} -connect {address}"
+         echo 10; cat) | openssl s_client -quiet -alpn latchd -cert $CERT -key $KEY \
+         -connect {address}"
     )
 }
 

@@ -307,10 +307,10 @@ fn serve_with<S: Store + 'static>(
         let asks_for_token = config.auth_token.is_some();
         let hint = match config.tls_cert {
             None => hint::try_it(address, asks_for_token),
-            Some(_) => {
-                let asks_for_certificate = config.tls_client_ca.is_some();
-                hint::try_it_encrypted(address, asks_for_token, asks_for_certificate)
+            Some(_) if config.tls_client_ca.is_some() => {
+                hint::try_it_with_certificate(address, asks_for_token)
             }
+            Some(_) => hint::try_it_encrypted(address, asks_for_token),
         };
         info!("{hint}");
     }

@@ -366,19 +366,47 @@ fn curl_at_the_port_for_lines_ends_at_once_with_one_line() {
     }
 }
 
-/// The hint of the start, as it stands in the log.
+/// The hint of the start, as it stands in the log, but for the name and the work.
+#[cfg(feature = "cli")]
 #[test]
 fn the_hint_can_be_pasted() {
+    let folder = Folder::new();
+    let daemon = folder.daemon(&["--auth-token=it's s3cret"]);
+    let hint = daemon.wait_for_log("hold a lock from another terminal");
+    let (condition, command) = hint.split_once("): latch ").unwrap();
+    assert!(condition.contains("$LATCH_AUTH_TOKEN"), "{hint}");
+    let command = command.replace("NAME", "localhost");
+    let options = command.strip_suffix("sleep 10").unwrap();
+    let output = Command::new(env!("CARGO_BIN_EXE_latch"))
+        .args(options.split_whitespace())
+        .args(["printenv", "LATCH_KEY"])
+        .env("LATCH_AUTH_TOKEN", "it's s3cret")
+        .env("LATCH_CA_FILE", folder.path("ca.pem"))
+        .output()
+        .unwrap();
+    assert_eq!(output.stdout, b"demo\n", "{output:?}");
+}
+
+/// Where clients show a certificate, which `latch` has none of.
+#[test]
+fn the_hint_for_clients_with_certificates_can_be_pasted() {
     if !has("openssl", "version") || !has("bash", "--version") {
         return;
     }
     let folder = Folder::new();
-    let daemon = folder.daemon(&["--auth-token=it's s3cret"]);
+    folder.write("clients.pem", &folder.authority.pem());
+    let client = folder.authority.client("worker", GOOD);
+    folder.write("worker.pem", &client.cert);
+    folder.write("worker.key", &client.key);
+    let clients = folder.text("clients.pem");
+    let daemon = folder.daemon(&["--tls-client-ca", &clients, "--auth-token=it's s3cret"]);
     let hint = daemon.wait_for_log("hold a lock from another terminal");
     let (_, command) = hint.split_once("): ").unwrap();
     let mut child = Command::new("bash")
         .args(["-c", command])
         .env("TOKEN", "it's s3cret")
+        .env("CERT", folder.path("worker.pem"))
+        .env("KEY", folder.path("worker.key"))
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::null())
