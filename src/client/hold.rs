@@ -30,7 +30,7 @@ pub(super) const RENEW_EVERY_MIN: Duration = Duration::from_millis(300);
 /// When the lease of a silent leader is over, another member has taken over and a guard is renewed
 /// there within this time: etcd ends the lease up to half a second late, and the client looks for a
 /// leader every three quarters of a second.
-pub(super) const FOUND_WITHIN: Duration = Duration::from_millis(1_500);
+const FOUND_WITHIN: Duration = Duration::from_millis(1_500);
 
 /// A grant, shared by its guard and the thread that renews it.
 pub(super) struct Hold {
@@ -213,18 +213,14 @@ impl Hold {
 
     /// In a cluster: the shortest lease with which so much is left then.
     pub(super) fn least_lease(&self, spare: Duration) -> Option<Duration> {
-        let failover = clock::duration(self.cluster_ttl?).saturating_add(FOUND_WITHIN);
-        let needed = failover
-            .saturating_add(RENEW_EVERY_MIN)
-            .saturating_add(spare);
-        Some(self.bounds.drift.promise_for(needed))
+        Some(self.bounds.least_lease(self.cluster_ttl?, spare))
     }
 
     /// In a cluster: how much longer the promise is than a change of the leader takes. One half of
     /// it passes between two renewals at most, the other one is left for whatever has to end with
     /// the promise.
     fn slack(&self, lease: Millis) -> Option<Duration> {
-        let failover = clock::duration(self.cluster_ttl?).saturating_add(FOUND_WITHIN);
+        let failover = failover_within(self.cluster_ttl?);
         Some(self.bounds.counted(lease).saturating_sub(failover))
     }
 
@@ -296,7 +292,21 @@ impl Hold {
     }
 }
 
+/// How long after a leader with this lease has failed a guard is renewed at the next one, at the latest.
+pub(super) fn failover_within(cluster_ttl: Millis) -> Duration {
+    clock::duration(cluster_ttl).saturating_add(FOUND_WITHIN)
+}
+
 impl Bounds {
+    /// The shortest lease that outlasts a change of the leader and leaves so much, if the leader fails
+    /// just before a renewal.
+    fn least_lease(self, cluster_ttl: Millis, spare: Duration) -> Duration {
+        let needed = failover_within(cluster_ttl)
+            .saturating_add(RENEW_EVERY_MIN)
+            .saturating_add(spare);
+        self.drift.promise_for(needed)
+    }
+
     /// When the promise of a lease is over that was asked for at this time.
     pub(super) fn promised_until(self, asked_at: Nanos, lease: Millis) -> Nanos {
         Nanos(asked_at.0.saturating_add(clock::nanos(self.counted(lease))))
@@ -382,5 +392,47 @@ impl fmt::Debug for LostSignal {
         f.debug_tuple("LostSignal")
             .field(&self.hold.standing_here())
             .finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What `latch run` leaves for the command to end.
+    const SPARE: Duration = Duration::from_millis(300);
+
+    fn least_lease_s(ttl_s: u64) -> f64 {
+        let bounds = Bounds {
+            promise_max: Millis::MAX,
+            silence_max: None,
+            drift: Drift::default(),
+        };
+        let least = bounds.least_lease(Millis::from_secs(ttl_s), SPARE);
+        least.as_secs_f64()
+    }
+
+    /// The table in docs/client.md.
+    #[test]
+    fn least_lease_of_a_cluster_is_its_ttl_and_2_1_s_divided_by_0_9() {
+        for (ttl_s, documented_s) in [(3, 5.7), (5, 7.9), (6, 9.0), (10, 13.5), (30, 35.7)] {
+            let least_s = least_lease_s(ttl_s);
+            assert!(
+                (least_s - (ttl_s as f64 + 2.1) / 0.9).abs() < 1e-6,
+                "{ttl_s}: {least_s}"
+            );
+            let rounded_up_s = (least_s * 10.0 - 1e-6).ceil() / 10.0;
+            assert!(
+                (rounded_up_s - documented_s).abs() < 1e-6,
+                "{ttl_s}: {least_s}"
+            );
+        }
+    }
+
+    #[test]
+    fn least_lease_is_at_most_3_s_above_a_ttl_of_up_to_6_s() {
+        for ttl_s in 1..=6 {
+            assert!(least_lease_s(ttl_s) <= ttl_s as f64 + 3.0, "{ttl_s}");
+        }
     }
 }

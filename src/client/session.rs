@@ -8,7 +8,7 @@ use std::time::Duration;
 use super::clock;
 use super::conn::{Conn, Fault, Reply};
 use super::error::{Error, shown};
-use super::hold::FOUND_WITHIN;
+use super::hold::failover_within;
 use super::look::{Lookout, led_elsewhere};
 use super::{Hops, Inner, key_of_frame};
 use crate::base::Nanos;
@@ -99,7 +99,7 @@ impl Session {
             .conn
             .cluster_ttl
             .filter(|_| !self.conn.has_no_other())?;
-        Some(clock::duration(ttl).saturating_add(FOUND_WITHIN))
+        Some(failover_within(ttl))
     }
 
     pub(super) fn open(inner: &Arc<Inner>, key: &[u8]) -> Result<Self, Error> {
