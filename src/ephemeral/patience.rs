@@ -151,6 +151,10 @@ fn sleep(pause: Duration) {
 
 #[cfg(test)]
 mod tests {
+    use std::ops::Range;
+    use std::sync::Mutex;
+    use std::thread::{self, ThreadId};
+
     use super::*;
 
     fn path() -> LockPath {
@@ -165,6 +169,52 @@ mod tests {
         // Without the pauses this would be a loop; with them the numbers are what counts.
         let tries = (1..).take_while(|_| patience.replaced(&path)).count();
         assert_eq!(tries as u32 + 1, RETRIES_MAX);
+    }
+
+    /// The thread of each line that this module has logged at level warn, and the line.
+    struct Warnings(Mutex<Vec<(ThreadId, String)>>);
+
+    static WARNINGS: Warnings = Warnings(Mutex::new(Vec::new()));
+
+    impl log::Log for Warnings {
+        fn enabled(&self, _: &log::Metadata<'_>) -> bool {
+            true
+        }
+
+        fn log(&self, record: &log::Record<'_>) {
+            if record.level() == log::Level::Warn && record.target().ends_with("::patience") {
+                let line = (thread::current().id(), record.args().to_string());
+                self.0.lock().unwrap().push(line);
+            }
+        }
+
+        fn flush(&self) {}
+    }
+
+    /// No other unit test has a logger.
+    #[test]
+    fn sixteenth_replacement_of_a_wait_is_warned_of() {
+        log::set_logger(&WARNINGS).unwrap();
+        log::set_max_level(log::LevelFilter::Warn);
+        let path = path();
+        let mut patience = Patience::new(Mode::Try);
+        let mut warnings_after = |replacements: Range<u32>| {
+            for _ in replacements {
+                assert!(patience.replaced(&path));
+            }
+            let us = thread::current().id();
+            let mut warnings = WARNINGS.0.lock().unwrap();
+            let ours = warnings.extract_if(.., |(thread, _)| *thread == us);
+            ours.map(|(_, line)| line).collect::<Vec<_>>()
+        };
+        assert_eq!(warnings_after(0..15), [""; 0]);
+        let text = format!(
+            "lock file {:?} was replaced 16 times while we waited for it: \
+             very many want it, or something else removes it",
+            path.as_path()
+        );
+        assert_eq!(warnings_after(15..16), [text]);
+        assert_eq!(warnings_after(16..63), [""; 0]);
     }
 
     #[test]
