@@ -235,7 +235,7 @@ impl Guard {
     }
 
     /// As it is in a process that was forked from the holder.
-    #[cfg(test)]
+    #[cfg(all(test, unix))]
     pub(super) fn into_copy_of_another_process(mut self) -> Self {
         self.holder ^= 1;
         self

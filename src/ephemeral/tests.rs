@@ -21,6 +21,7 @@ fn the_lock_of_a_directory_is_beside_it() {
 }
 
 /// A child that was forked has a copy of the guard, and to drop it must not take the lock from us.
+#[cfg(unix)]
 #[test]
 fn a_copy_in_a_forked_process_neither_unlocks_nor_removes() {
     for kind in [Kind::Exclusive, Kind::Shared] {

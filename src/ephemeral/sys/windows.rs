@@ -197,3 +197,16 @@ fn is_share(resolved: &Path) -> bool {
             if matches!(prefix.kind(), Prefix::UNC(..) | Prefix::VerbatimUNC(..))
     )
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_on_another_machine_is_a_share() {
+        assert!(is_share(Path::new(r"\\?\UNC\server\share\dir")));
+        assert!(is_share(Path::new(r"\\server\share\dir")));
+        assert!(!is_share(Path::new(r"\\?\C:\dir")));
+        assert!(!is_share(Path::new(r"C:\dir")));
+    }
+}
