@@ -20,7 +20,7 @@ use serde_json::{Deserializer, Value};
 const PLACE: &str = "localhost:6389";
 
 /// What no two runs have in common. Of these only the type is compared.
-const OTHER_EACH_TIME: [&str; 22] = [
+const OTHER_EACH_TIME: [&str; 23] = [
     "acquired_ms",
     "address",
     "age_ms",
@@ -35,6 +35,7 @@ const OTHER_EACH_TIME: [&str; 22] = [
     "lease_left_ms",
     "line_port",
     "op_latency_us",
+    "seen_ms",
     "since_ms",
     "totals",
     "ttl_ms",

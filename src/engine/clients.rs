@@ -44,6 +44,10 @@ pub(super) struct Client {
     pub(super) is_restored: bool,
     pub(super) ttl: Millis,
     pub(super) secret: SecretHash,
+    /// When it became known to this process.
+    pub(super) since: Nanos,
+    /// When its last connection ended, or when it was last heard of without one.
+    pub(super) seen: Nanos,
     /// Its connections, in the order in which they attached.
     pub(super) conns: Chain<OfClient>,
     /// How many of them the disk keeps waiting.
@@ -198,6 +202,7 @@ impl Clients {
         adapter: Option<&str>,
         ttl: Millis,
         secret: SecretHash,
+        now: Nanos,
     ) -> u32 {
         let adapter = adapter.filter(|it| *it != adapter_of(id));
         let owner = owners.insert_client(id, self.records.next_index());
@@ -207,6 +212,8 @@ impl Clients {
             is_restored: false,
             ttl,
             secret,
+            since: now,
+            seen: now,
             conns: Chain::new(),
             stalled: 0,
             told_with: 0,
@@ -615,7 +622,7 @@ impl Ctx<'_> {
         }
         let secret = SecretHash::new(core.fences.next_salt(), secret);
         let clients = &mut core.clients;
-        let client = clients.insert(&mut core.owners, id, adapter, ttl, secret);
+        let client = clients.insert(&mut core.owners, id, adapter, ttl, secret, self.now);
         self.record_client(client);
         Ok(client)
     }

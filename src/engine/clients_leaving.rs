@@ -104,6 +104,7 @@ impl Engine {
             ..
         } = &mut self.core;
         let it = &mut clients[client];
+        it.seen = now;
         if !it.conns.is_empty() || it.undoing != Undoing::Nothing {
             return None;
         }

@@ -337,6 +337,8 @@ fn client_shown(it: ClientView<'_>) -> ClientShown<'_> {
         generation: it.generation,
         held: it.held,
         range_locks: it.range_locks,
+        since_ms: it.since_ns / 1_000_000,
+        seen_ms: it.seen_ns / 1_000_000,
     }
 }
 

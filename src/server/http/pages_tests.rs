@@ -452,7 +452,7 @@ fn pages_of_clients_show_each_once_and_no_secret() {
     assert!(looks <= LOOKS_MAX, "{looks}");
     let want = json!({
         "client": "gw/7", "adapter": "gw", "ttl_ms": 6_000, "connections": 1, "away": false,
-        "generation": 1, "held": 0, "range_locks": 1,
+        "generation": 1, "held": 0, "range_locks": 1, "since_ms": 0, "seen_ms": 0,
     });
     assert!(all.contains(&want));
     assert!(all.iter().all(|it| !it.to_string().contains("hush")));

@@ -106,6 +106,10 @@ pub struct ClientShown<'a> {
     pub held: u32,
     /// How many range locks it has.
     pub range_locks: u32,
+    /// For how long it is known.
+    pub since_ms: u64,
+    /// How long ago it was last heard of.
+    pub seen_ms: u64,
 }
 
 /// Begins `{"<title>":[`; entries follow, each by [`comma`] and its own function, then [`end`].
@@ -185,6 +189,8 @@ pub fn client(out: &mut Vec<u8>, it: &ClientShown<'_>) {
     field(out, "generation", it.generation.into());
     field(out, "held", it.held.into());
     field(out, "range_locks", it.range_locks.into());
+    field(out, "since_ms", it.since_ms);
+    field(out, "seen_ms", it.seen_ms);
     out.push(b'}');
 }
 
