@@ -14,14 +14,14 @@ const BEGINNING_US: u64 = 1_767_225_600_000_000;
 const FENCE_AT_BEGINNING: u64 = 1_770_000_000_000_000;
 
 /// How many grants fit into a microsecond.
-pub(crate) const FENCES_PER_US: u64 = 9;
+pub const FENCES_PER_US: u64 = 9;
 
 /// Left for a run that starts as late as possible: three months of grants at the highest rate.
 const LEFT_MIN: u64 = FENCES_PER_US * 92 * 86_400 * 1_000_000;
 
 /// What the wall clock is good for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum FenceStart {
+pub enum FenceStart {
     /// Every fence will be above this.
     At(u64),
     /// The same, but the clock shows a time before this program was written: an earlier run may
@@ -32,7 +32,7 @@ pub(crate) enum FenceStart {
 }
 
 /// Where a run starts that begins at this time.
-pub(crate) fn fence_start(wall_clock_us: u64, fence_limit: u64) -> FenceStart {
+pub fn fence_start(wall_clock_us: u64, fence_limit: u64) -> FenceStart {
     let Some(since_us) = wall_clock_us.checked_sub(BEGINNING_US) else {
         return FenceStart::Doubtful(FENCE_AT_BEGINNING);
     };

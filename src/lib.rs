@@ -47,9 +47,14 @@
 //!
 //! - [`cli`] is the command `latch`: a client that prints.
 //!
-//! `pipe` (a connection in memory) and `sim` (the simulator) are for developers, and exist only
-//! with the feature `tools`. Everything but [`ephemeral`], [`http_client`], [`client`] and what that needs
-//! exists only with the feature `daemon`.
+//! Everything but [`ephemeral`], [`http_client`], [`client`] and what that needs exists only with the feature
+//! `daemon`. What is for developers is not in `src`: the simulator and the connection in memory are in
+//! `tools/sim`, the load generator is in `tools/load`, and what checks the engine from the inside is in
+//! `tools/judge`, compiled only with the feature `judge`.
+
+// The fault disk and the model of etcd are also modules of this crate's own tests, and call it by its name.
+#[cfg(test)]
+extern crate self as latchd;
 
 #[cfg(feature = "daemon")]
 pub mod access;
@@ -85,7 +90,7 @@ pub mod escape;
 #[cfg(feature = "cluster")]
 pub mod etcd;
 #[cfg(feature = "daemon")]
-mod fence_start;
+pub mod fence_start;
 #[cfg(feature = "daemon")]
 pub mod histogram;
 #[cfg(feature = "http")]
@@ -100,8 +105,6 @@ mod maker;
 pub mod memory;
 #[cfg(feature = "daemon")]
 pub mod net;
-#[cfg(feature = "tools")]
-pub mod pipe;
 #[cfg(any(feature = "client", feature = "daemon"))]
 pub mod segments;
 #[cfg(feature = "daemon")]
@@ -110,8 +113,6 @@ pub mod server;
 pub mod sha256;
 #[cfg(any(feature = "client", feature = "daemon"))]
 pub mod shard;
-#[cfg(feature = "tools")]
-pub mod sim;
 #[cfg(feature = "daemon")]
 pub mod store;
 #[cfg(feature = "daemon")]

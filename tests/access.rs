@@ -5,10 +5,10 @@
 
 #![allow(clippy::unwrap_used, missing_docs)]
 
+use latch_sim::pipe::Pipes;
 use latchd::access::Access;
 use latchd::base::Millis;
 use latchd::engine::Rules;
-use latchd::pipe::Pipes;
 use latchd::server::{Door, Host, Settings};
 
 const OPERATOR: Host = Host::User(1000);

@@ -6,11 +6,11 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
+use latch_sim::pipe::{ORIGIN, Pipes};
 use latchd::base::{Millis, Nanos};
 use latchd::cluster::Replica;
 use latchd::engine::types::{Effects, Input, Record};
 use latchd::engine::{Engine, Origin, Rules};
-use latchd::pipe::{ORIGIN, Pipes};
 use latchd::server::{Door, Server, Settings};
 use latchd::store::etcd::SALT;
 use latchd::store::format::push_record;

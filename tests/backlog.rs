@@ -1,8 +1,8 @@
 //! What piles up on either side of a connection is worked off, however long it takes the server.
 
+use latch_sim::pipe::Pipes;
 use latchd::base::Millis;
 use latchd::engine::Rules;
-use latchd::pipe::Pipes;
 use latchd::server::Settings;
 
 /// The only client. It reads everything at once.

@@ -4,8 +4,8 @@
 //! many connections are owed much at the same time and take it a few bytes at a time, and some
 //! break in the middle of it, so that half-sent buffers go back to the pool and on to the next.
 
+use latch_sim::pipe::Pipes;
 use latchd::engine::Rules;
-use latchd::pipe::Pipes;
 use latchd::server::Settings;
 
 const CLIENTS: usize = 60;

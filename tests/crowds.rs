@@ -6,9 +6,9 @@
     reason = "a test helper that fails has to fail the test"
 )]
 
+use latch_sim::pipe::Pipes;
 use latchd::base::Millis;
 use latchd::engine::Rules;
-use latchd::pipe::Pipes;
 use latchd::server::Settings;
 
 /// A server to which so many are connected.

@@ -4,11 +4,18 @@
 use std::io::ErrorKind;
 use std::process::Command;
 
-/// Crates that only the feature `tools` may bring to a daemon. (`ureq` comes with `http`, which that has.)
-const OF_TOOLS: [&str; 3] = ["fastrand", "hdrhistogram", "ureq"];
+/// The tools, and crates that only they bring.
+const OF_TOOLS: [&str; 3] = ["hdrhistogram", "latch-load", "latch-sim"];
 
 /// The names of all crates in a build with these flags; `None` if this machine has no cargo.
 fn crates(flags: &[&str]) -> Option<Vec<String>> {
+    let lines = crates_as(flags, "{p}")?;
+    let names = lines.iter().filter_map(|line| line.split(' ').next());
+    Some(names.map(str::to_owned).collect())
+}
+
+/// A line in this format for each of them.
+fn crates_as(flags: &[&str], format: &str) -> Option<Vec<String>> {
     let tree = [
         "tree",
         "--offline",
@@ -17,6 +24,8 @@ fn crates(flags: &[&str]) -> Option<Vec<String>> {
         "normal",
         "--prefix",
         "none",
+        "--format",
+        format,
     ];
     let output = Command::new(env!("CARGO"))
         .args(tree)
@@ -36,19 +45,35 @@ fn crates(flags: &[&str]) -> Option<Vec<String>> {
     let errors = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "cargo tree {flags:?}: {errors}");
     let lines = String::from_utf8_lossy(&output.stdout);
-    let names = lines.lines().filter_map(|line| line.split(' ').next());
-    Some(names.map(str::to_owned).collect())
+    Some(lines.lines().map(str::to_owned).collect())
 }
 
 #[test]
-fn the_daemon_needs_no_crate_of_the_tools() {
+fn the_daemon_needs_no_crate_of_the_clients() {
     let Some(crates) = crates(&["--no-default-features", "--features", "daemon"]) else {
+        return;
+    };
+    assert!(crates.iter().any(|it| it == "mio"), "no tree: {crates:?}");
+    for name in ["fastrand", "ureq"] {
+        assert!(!crates.iter().any(|it| it == name), "{name}: {crates:?}");
+    }
+}
+
+/// What `cargo run` and `cargo build` make has nothing for developers in it: none of the tools, and of the daemon no
+/// code that only they need.
+#[test]
+fn what_ships_has_nothing_for_developers() {
+    let Some(crates) = crates(&[]) else {
         return;
     };
     assert!(crates.iter().any(|it| it == "mio"), "no tree: {crates:?}");
     for name in OF_TOOLS {
         assert!(!crates.iter().any(|it| it == name), "{name}: {crates:?}");
     }
+    let features = crates_as(&[], "{p} {f}").unwrap();
+    let own = features.iter().find(|it| it.starts_with("latchd "));
+    let own = own.expect("its features");
+    assert!(own.contains("daemon") && !own.contains("judge"), "{own}");
 }
 
 #[test]
@@ -175,10 +200,11 @@ fn without_a_feature_there_is_nothing() {
     assert_eq!(crates, ["latchd"]);
 }
 
-/// Otherwise the first test would not notice that a crate has another name now.
+/// Otherwise the test of what ships would not notice that a crate has another name now.
 #[test]
-fn the_tools_are_on_by_default() {
-    let Some(crates) = crates(&[]) else {
+fn the_tools_are_there() {
+    let tools = ["--package", "latch-load", "--package", "latch-sim"];
+    let Some(crates) = crates(&tools) else {
         return;
     };
     for name in OF_TOOLS {

@@ -2,10 +2,10 @@
 //! secret do not wait. Over pipes, with virtual time; `scripts/auth.txt` has what one client sees,
 //! `daemon/auth.rs` real sockets.
 
+use latch_sim::pipe::Pipes;
 use latchd::access::Access;
 use latchd::base::Millis;
 use latchd::engine::Rules;
-use latchd::pipe::Pipes;
 use latchd::server::{Door, Host, Settings};
 
 const WRONG: &[u8] = b"auth\n_\nguess\n";

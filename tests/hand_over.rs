@@ -10,9 +10,9 @@ use std::collections::VecDeque;
 use std::io::{self, ErrorKind};
 use std::rc::Rc;
 
+use latch_sim::pipe::{ORIGIN, Pipes};
 use latchd::base::{ConnId, Millis, Nanos};
 use latchd::engine::{Engine, Rules};
-use latchd::pipe::{ORIGIN, Pipes};
 use latchd::server::{Event, Readiness, Server, Settings, Transport};
 
 /// Who was written to, and what, in this order.

@@ -1,8 +1,8 @@
 //! Streams of events over HTTP that have nothing to tell: the server sleeps until they do.
 
+use latch_sim::pipe::{ORIGIN, pipe};
 use latchd::base::{Millis, Nanos};
 use latchd::engine::{Engine, Rules};
-use latchd::pipe::{ORIGIN, pipe};
 use latchd::server::{Door, Event, Host, Readiness, Server, Settings};
 
 /// Opens a stream, lets three minutes pass, and says how many turns the server took, and what the

@@ -7,11 +7,14 @@
     reason = "a test that cannot run the program has to fail"
 )]
 
-use std::process::Command;
+#[path = "common/tool.rs"]
+mod tool;
+
+use tool::tool;
 
 /// Runs it with these words: exit code, standard output, standard error.
 fn latch_sim(line: &str) -> (i32, String, String) {
-    let output = Command::new(env!("CARGO_BIN_EXE_latch-sim"))
+    let output = tool("latch-sim")
         .args(line.split_whitespace())
         .output()
         .unwrap();

@@ -5,6 +5,9 @@
     reason = "a test that cannot start its server has to fail"
 )]
 
+#[path = "common/tool.rs"]
+mod tool;
+
 use std::fs;
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -16,6 +19,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
+use tool::tool;
+
 /// Connections the wrong server takes before it has seen enough.
 const CONNECTIONS_MAX: usize = 10_000;
 
@@ -23,7 +28,7 @@ const CONNECTIONS_MAX: usize = 10_000;
 const STALL: Duration = Duration::from_secs(1);
 
 fn command(arguments: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_latch-load"));
+    let mut command = tool("latch-load");
     command.args(arguments);
     command
 }

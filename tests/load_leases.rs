@@ -6,19 +6,23 @@
     reason = "a test that cannot start its server has to fail"
 )]
 
+#[path = "common/tool.rs"]
+mod tool;
+
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
-use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
+
+use tool::tool;
 
 /// Connections the wrong server takes before it has seen enough.
 const CONNECTIONS_MAX: usize = 10_000;
 
 #[track_caller]
 fn check(arguments: &[&str], code: i32, says: &[&str]) {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_latch-load"));
+    let mut command = tool("latch-load");
     let output = command.args(arguments).output().unwrap();
     let said = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(code), "{arguments:?}:\n{said}");

@@ -9,9 +9,9 @@ mod live_bytes;
 
 use std::collections::VecDeque;
 
+use latch_sim::pipe::Pipes;
 use latchd::base::Millis;
 use latchd::engine::Rules;
-use latchd::pipe::Pipes;
 use latchd::server::Settings;
 
 use live_bytes::live_bytes;

@@ -8,10 +8,10 @@
 #[path = "common/live_bytes.rs"]
 mod live_bytes;
 
+use latch_sim::pipe::Pipes;
 use latchd::access::Access;
 use latchd::base::Millis;
 use latchd::engine::{Limit, Rules};
-use latchd::pipe::Pipes;
 use latchd::server::{Door, Settings};
 
 use live_bytes::live_bytes;

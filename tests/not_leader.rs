@@ -6,11 +6,11 @@
 use std::cell::Cell;
 use std::rc::Rc;
 
+use latch_sim::pipe::{Dialect, Meter, ORIGIN, Pipes, encrypted_pipe};
 use latchd::access::Access;
 use latchd::base::Nanos;
 use latchd::engine::types::Record;
 use latchd::engine::{Engine, Rules};
-use latchd::pipe::{Dialect, Meter, ORIGIN, Pipes, encrypted_pipe};
 use latchd::server::{Door, Host, Server, Settings, Transport, TransportMemory};
 use latchd::shard::{Shard, shard_of};
 use latchd::store::{Progress, Redirect, Store};

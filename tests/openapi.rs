@@ -9,10 +9,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use latch_sim::pipe::Pipes;
 use latchd::access::Access;
 use latchd::dashboard;
 use latchd::engine::Rules;
-use latchd::pipe::Pipes;
 use latchd::server::{Door, Settings};
 use latchd::wire::http::routes::{self, Row};
 use serde_json::Value;

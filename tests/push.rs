@@ -6,9 +6,9 @@
 
 #![allow(clippy::unwrap_used, missing_docs)]
 
+use latch_sim::pipe::Pipes;
 use latchd::base::Millis;
 use latchd::engine::Rules;
-use latchd::pipe::Pipes;
 use latchd::server::{Door, Holdings, Settings};
 use latchd::wire::outbox::{PUSH_BYTES_BEHIND, PUSH_BYTES_MAX};
 

@@ -9,10 +9,10 @@ mod common;
 
 use std::collections::BTreeSet;
 
+use latch_sim::pipe::Pipes;
 use latchd::base::Millis;
 use latchd::config::Config;
 use latchd::engine::types::Share;
-use latchd::pipe::Pipes;
 use latchd::server::Holdings;
 
 use common::{Ending, Heard, World};

@@ -1,10 +1,10 @@
 //! The simulator's first 256 seeds: the shipped server under clients, faults and virtual time.
 //!
-//! `latchd::sim` checks what must hold after every turn. This plays the seeds and shows a failure
+//! `latch_sim` checks what must hold after every turn. This plays the seeds and shows a failure
 //! with its last lines and the command that replays it. In four parts, so that they share the
 //! cores.
 
-use latchd::sim::{self, HttpFault, Keep, RangeFault, Sabotage, Totals};
+use latch_sim::{self as sim, HttpFault, Keep, RangeFault, Sabotage, Totals};
 
 /// Among so many seeds there must be one that notices what is broken.
 const SABOTAGED_SEEDS: u64 = 1_000;

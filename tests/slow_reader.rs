@@ -1,9 +1,9 @@
 //! The write timeout, to the second: what counts is that everything owed is taken in time, not that
 //! something is taken now and then.
 
+use latch_sim::pipe::Pipes;
 use latchd::base::Millis;
 use latchd::engine::Rules;
-use latchd::pipe::Pipes;
 use latchd::server::Settings;
 
 const WRITE_TIMEOUT_S: u64 = 5;

@@ -18,6 +18,7 @@ use source::rust_files;
 
 /// One layer: what it may name of this crate, and what of the world it may not.
 struct Wall {
+    /// A path below `src`, or below `tools`. Of several rows for one file there the longest counts.
     layer: &'static str,
     /// Modules of this crate it may name; `engine::types` allows just that.
     may_name: &'static [&'static str],
@@ -54,6 +55,22 @@ const PURE: &[&str] = &[
     "std::time",
     "std::thread",
     "std::env",
+    "Instant",
+    "SystemTime",
+];
+
+/// What a simulation does without, so that a seed decides everything.
+const OUTSIDE: &[&str] = &[
+    "mio",
+    "socket2",
+    "rustix",
+    "std::net",
+    "std::fs",
+    "std::time",
+    "std::thread",
+    "std::env",
+    "HashMap",
+    "HashSet",
     "Instant",
     "SystemTime",
 ];
@@ -406,7 +423,53 @@ const WALLS: &[Wall] = &[
         reason: "it never looks inside a request",
     },
     Wall {
-        layer: "pipe",
+        layer: "tools/judge/engine",
+        may_name: &["base", "key"],
+        may_not_name: IO,
+        reason: "it is a part of the engine where it is compiled",
+    },
+    Wall {
+        layer: "tools/sim/src",
+        may_name: &[
+            "access",
+            "base",
+            "engine",
+            "fence_start",
+            "key",
+            "server",
+            "store",
+            "tls",
+            "wire",
+        ],
+        may_not_name: OUTSIDE,
+        reason: "the same seed must give the same trace",
+    },
+    Wall {
+        layer: "tools/sim/src/etcd.rs",
+        may_name: &["base", "etcd"],
+        may_not_name: OUTSIDE,
+        reason: "time, losses and order are up to the test",
+    },
+    Wall {
+        layer: "tools/sim/src/etcd_tests.rs",
+        may_name: &["base", "etcd"],
+        may_not_name: OUTSIDE,
+        reason: "as the model",
+    },
+    Wall {
+        layer: "tools/sim/src/fault_disk.rs",
+        may_name: &["store"],
+        may_not_name: &["std::fs", "std::time", "std::thread", "HashMap", "HashSet"],
+        reason: "a disk in memory, which fails when a seed says so",
+    },
+    Wall {
+        layer: "tools/sim/src/main.rs",
+        may_name: &["config::Exit"],
+        may_not_name: &["std::net", "std::fs", "std::time", "std::thread"],
+        reason: "it prints what the simulator tells",
+    },
+    Wall {
+        layer: "tools/sim/src/pipe",
         may_name: &["base", "engine", "server", "store", "tls", "wire::client"],
         may_not_name: &[
             "mio",
@@ -424,36 +487,6 @@ const WALLS: &[Wall] = &[
             "Atomic",
         ],
         reason: "a connection in memory, which moves only when a test says so",
-    },
-    Wall {
-        layer: "sim",
-        may_name: &[
-            "access",
-            "base",
-            "engine",
-            "fence_start",
-            "key",
-            "pipe",
-            "server",
-            "store",
-            "tls",
-            "wire",
-        ],
-        may_not_name: &[
-            "mio",
-            "socket2",
-            "rustix",
-            "std::net",
-            "std::fs",
-            "std::time",
-            "std::thread",
-            "std::env",
-            "HashMap",
-            "HashSet",
-            "Instant",
-            "SystemTime",
-        ],
-        reason: "the same seed must give the same trace",
     },
     Wall {
         layer: "config",
@@ -516,20 +549,44 @@ fn names(line: &str, word: &str) -> bool {
     })
 }
 
+fn folder_of(layer: &str) -> PathBuf {
+    let below = if layer.starts_with("tools/") {
+        ""
+    } else {
+        "src"
+    };
+    root().join(below).join(layer)
+}
+
+/// The files that this row is about.
+fn files_of(wall: &Wall) -> Vec<PathBuf> {
+    let mut files = rust_files(&folder_of(wall.layer));
+    if wall.layer.starts_with("tools/") {
+        let is_longer = |other: &&Wall| other.layer.len() > wall.layer.len();
+        let others = WALLS.iter().filter(is_longer).map(|it| folder_of(it.layer));
+        let others: Vec<PathBuf> = others.collect();
+        files.retain(|file| !others.iter().any(|other| file.starts_with(other)));
+    }
+    files
+}
+
 fn complaints_of(wall: &Wall) -> Vec<String> {
     let own = wall.layer.trim_end_matches(".rs");
     let mut complaints = Vec::new();
-    for file in rust_files(&root().join("src").join(wall.layer)) {
+    // A tool is a crate of its own, which may name all of itself.
+    let is_tool = wall.layer.starts_with("tools/") && !wall.layer.starts_with("tools/judge");
+    let this_crate = if is_tool { "latchd::" } else { "crate::" };
+    for file in files_of(wall) {
         for (number, line) in code_lines(&file) {
             let at = format!("{}:{number}", shown(&file));
             for word in wall.may_not_name.iter().filter(|word| names(&line, word)) {
                 complaints.push(format!("{at}: {own} names {word}: {}", wall.reason));
             }
-            for (position, _) in line.match_indices("crate::") {
-                let path = &line[position + "crate::".len()..];
+            for (position, _) in line.match_indices(this_crate) {
+                let path = &line[position + this_crate.len()..];
                 let mut allowed = wall.may_name.iter().chain([&own]);
                 if !allowed.any(|module| path.starts_with(module)) {
-                    complaints.push(format!("{at}: {own} may not name crate::{path}"));
+                    complaints.push(format!("{at}: {own} may not name {this_crate}{path}"));
                 }
             }
         }

@@ -13,9 +13,9 @@ use std::io::{ErrorKind, Read, Write};
 use std::sync::Arc;
 
 use fastrand::Rng;
+use latch_sim::pipe::{ORIGIN, Peer, Pipe, pipe};
 use latchd::base::{ConnId, Millis, Nanos};
 use latchd::engine::{Engine, Rules};
-use latchd::pipe::{ORIGIN, Peer, Pipe, pipe};
 use latchd::server::{Door, Event, Host, Readiness, Server, Settings};
 use latchd::tls::{Files, Keys, MaybeTls, SESSION_BYTES, Tls};
 use latchd::wire::client::frame;

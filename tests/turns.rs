@@ -6,10 +6,10 @@
     reason = "a test helper that fails has to fail the test"
 )]
 
+use latch_sim::pipe::{ORIGIN, Pipes};
 use latchd::base::{ConnId, Millis, Nanos};
 use latchd::engine::types::{Effects, Input, Mode, Request};
 use latchd::engine::{Engine, Rules};
-use latchd::pipe::{ORIGIN, Pipes};
 use latchd::server::{Door, Settings};
 use latchd::wire::outbox::{OUTBOX_BYTES_MAX, PUSH_BYTES_MAX};
 

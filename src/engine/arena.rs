@@ -176,6 +176,7 @@ impl<T: Stored> Arena<T> {
     }
 
     /// Checks what is counted against the entries themselves; for tests and the simulator.
+    #[cfg(any(test, feature = "judge"))]
     pub(super) fn check(&self) {
         let heap_bytes: usize = self.iter().map(|(_, it)| it.heap_bytes()).sum();
         assert_eq!(self.heap_bytes, heap_bytes, "an entry changed unnoticed");

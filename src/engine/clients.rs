@@ -18,7 +18,7 @@ use super::arena::{Arena, Chain, NONE, Stored};
 use super::clients_leaving::LeftLately;
 use super::conn::{Asker, Conn, ConnIndex};
 use super::ctx::{Core, Ctx};
-use super::owner::{Overdue, Owner, OwnerIndex, Owners, Presence};
+use super::owner::{Owner, OwnerIndex, Owners, Presence};
 use super::registered::Recording;
 use super::types::{ADAPTER_DEFAULT, Attach, Effects, Record, Refusal, Secret, SecretHash};
 use super::{Engine, Rules, work};
@@ -441,6 +441,7 @@ impl Engine {
 
 impl Core {
     /// Whether the client of this id is known after a restart.
+    #[cfg(any(test, feature = "judge"))]
     pub(super) fn is_kept(&self, id: &str) -> bool {
         let client = self.clients.find(&self.owners, id);
         client.is_some_and(|client| self.clients[client].ttl > Millis::ZERO)
@@ -680,6 +681,7 @@ impl Ctx<'_> {
 }
 
 /// For checks.
+#[cfg(any(test, feature = "judge"))]
 impl Core {
     /// Checks what must hold of clients; returns how many timers they have.
     pub(super) fn check_clients(&self) -> usize {
@@ -711,7 +713,8 @@ impl Core {
                 is_away == (owner.presence != Presence::Attached),
                 "there or away"
             );
-            let may_run = owner.presence == Presence::Away && owner.overdue == Overdue::End;
+            let may_run =
+                owner.presence == Presence::Away && owner.overdue == super::owner::Overdue::End;
             assert!(
                 may_run || it.timer.is_none(),
                 "the time of one who is there runs"

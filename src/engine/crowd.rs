@@ -55,6 +55,7 @@ impl Crowds {
         self.bytes
     }
 
+    #[cfg(any(test, feature = "judge"))]
     pub(super) fn len(&self) -> usize {
         self.crowds.len()
     }
@@ -95,11 +96,13 @@ impl Crowd {
     }
 
     /// Whether this lease is known; for checks.
+    #[cfg(any(test, feature = "judge"))]
     pub(super) fn knows(&self, lease: (Nanos, u32)) -> bool {
         self.by_deadline.contains(&lease)
     }
 
     /// How many holders there are, counted in both ways; for checks.
+    #[cfg(any(test, feature = "judge"))]
     pub(super) fn lens(&self) -> [usize; 2] {
         let by_owner: u32 = self.by_owner.values().sum();
         [self.by_deadline.len(), by_owner as usize]

@@ -28,6 +28,7 @@ impl Collector {
 
     /// Whether the timer runs. It runs on when the last idle key is used again, so that a key that
     /// is taken and released over and over does not cost a timer each time.
+    #[cfg(any(test, feature = "judge"))]
     pub(super) fn is_armed(&self) -> bool {
         self.timer.is_some()
     }

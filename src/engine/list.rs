@@ -72,6 +72,7 @@ impl List {
     }
 
     /// Checks what is counted; for tests and the simulator.
+    #[cfg(any(test, feature = "judge"))]
     pub(super) fn check(&self) {
         let bytes: usize = self.values.iter().map(|it| value_bytes(it.len())).sum();
         assert_eq!(self.values_bytes, bytes, "values are miscounted");

@@ -11,6 +11,8 @@
 mod arena;
 mod barrier;
 mod breaking;
+#[cfg(any(test, feature = "judge"))]
+#[path = "../../tools/judge/engine/check.rs"]
 mod check;
 mod clients;
 mod clients_leaving;
@@ -24,6 +26,8 @@ mod fence;
 mod figures;
 mod gc;
 mod holder;
+#[cfg(any(test, feature = "judge"))]
+#[path = "../../tools/judge/engine/image.rs"]
 mod image;
 mod keeping;
 mod kv;

@@ -194,6 +194,7 @@ impl<V: Stored> Named<V> {
     }
 
     /// Checks what is counted; for tests and the simulator.
+    #[cfg(any(test, feature = "judge"))]
     pub(super) fn check(&self) {
         self.entries.check();
     }

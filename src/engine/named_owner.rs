@@ -129,6 +129,7 @@ impl Asks {
     }
 
     /// Checks what is counted; for tests and the simulator.
+    #[cfg(any(test, feature = "judge"))]
     pub(super) fn check(&self) {
         self.asks.check();
         assert_eq!(self.by_place.len(), self.asks.len());
@@ -233,6 +234,7 @@ impl Asks {
     }
 
     /// With which id a grant of a named owner was asked for.
+    #[cfg(any(test, feature = "judge"))]
     pub(super) fn request(&self, holder: u32) -> Option<&[u8]> {
         let ask = self.at(Place::Holder(holder))?;
         Some(&self.asks[ask].request)

@@ -304,6 +304,7 @@ impl Owners {
     }
 
     /// Checks what is counted; for tests and the simulator.
+    #[cfg(any(test, feature = "judge"))]
     pub(super) fn check(&self) {
         self.records.check();
     }
@@ -312,6 +313,7 @@ impl Owners {
         self.records.len()
     }
 
+    #[cfg(any(test, feature = "judge"))]
     pub(super) fn iter(&self) -> impl Iterator<Item = (OwnerIndex, &Owner)> {
         self.records
             .iter()

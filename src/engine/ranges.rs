@@ -424,6 +424,7 @@ impl Ranges {
     }
 
     /// Each resource with its share and how many are held of it, shared and exclusive; for checks.
+    #[cfg(any(test, feature = "judge"))]
     pub(super) fn shares_of_resources(&self) -> impl Iterator<Item = (&Key, u8, [usize; 2])> {
         self.resources.iter().map(|(_, it)| {
             let held = [Sharing::Shared, Sharing::Exclusive].map(|mode| it.segments.len_of(mode));
@@ -479,6 +480,7 @@ impl Ranges {
     }
 
     /// How many of the timers in the background are for ranges; for checks.
+    #[cfg(any(test, feature = "judge"))]
     pub(super) fn timers(&self) -> usize {
         let longer = self.clients.values().filter(|it| it.timer.is_some());
         usize::from(self.barging.is_some()) + usize::from(self.grace.is_armed()) + longer.count()

@@ -94,6 +94,7 @@ impl Ranks {
         }
     }
 
+    #[cfg(any(test, feature = "judge"))]
     pub(super) fn len(&self) -> usize {
         self.ranks.len()
     }

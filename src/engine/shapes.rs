@@ -254,6 +254,7 @@ impl Shapes {
 
     /// Everything that must hold between two calls. `patterns` says how many patterns there are of
     /// each shape.
+    #[cfg(any(test, feature = "judge"))]
     pub(super) fn check(&self, patterns: impl Fn(u32) -> u32) {
         let mut long = 0;
         for (shape, it) in self.shapes.iter() {

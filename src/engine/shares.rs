@@ -555,6 +555,7 @@ impl<'e> View<'e> {
 }
 
 /// For checks.
+#[cfg(any(test, feature = "judge"))]
 impl Engine {
     /// Checks that the gauges of all shares are what is held, and that every resource is in its share.
     pub(super) fn check_shares(&self) {

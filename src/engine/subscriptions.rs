@@ -7,7 +7,6 @@
 //! in one of its groups. A connection that cannot take more is not a recipient. This file only
 //! finds the recipients: `signal.rs`, `watch.rs` and `election.rs` push.
 
-use std::collections::BTreeMap;
 use std::mem;
 
 use super::arena::{Arena, Chain, Link, Linked, NONE, Ring};
@@ -375,7 +374,10 @@ impl Subscriptions {
     ///
     /// # Panics
     /// When something does not hold, which is a bug.
+    #[cfg(any(test, feature = "judge"))]
     pub(super) fn check(&self, conns: &Conns) {
+        use std::collections::BTreeMap;
+
         self.subscribers.check();
         let mut patterns_of = BTreeMap::new();
         let mut uses: BTreeMap<(u32, Used), u32> = BTreeMap::new();

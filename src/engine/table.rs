@@ -369,6 +369,7 @@ impl Table {
         self.idle_census
     }
 
+    #[cfg(any(test, feature = "judge"))]
     pub(super) fn iter(&self) -> impl Iterator<Item = (u32, &Resource)> {
         self.resources.iter()
     }
@@ -385,6 +386,7 @@ impl Table {
     }
 
     /// What must hold between two calls, for one key.
+    #[cfg(any(test, debug_assertions, feature = "judge"))]
     pub(super) fn check(&self, resource: u32) {
         let it = &self.resources[resource];
         assert_eq!(

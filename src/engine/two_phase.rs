@@ -131,6 +131,7 @@ impl Tickets {
     }
 
     /// How many expired tickets an owner has, counted one by one; for checks.
+    #[cfg(any(test, feature = "judge"))]
     pub(super) fn expired_count(&self, tickets: &Chain<TicketsOfOwner>) -> usize {
         let is_expired = |it: &u32| matches!(self.arena[*it].standing, Standing::Expired(_));
         tickets.iter(&self.arena).filter(is_expired).count()

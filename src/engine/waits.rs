@@ -96,6 +96,7 @@ impl Waits {
             + self.of_order.as_ref().map_or(0, |it| it.memory())
     }
 
+    #[cfg(any(test, feature = "judge"))]
     pub(super) fn is_armed(&self) -> bool {
         self.timer.is_some()
     }

@@ -10,19 +10,21 @@
 //!   that leads etcd · `watch.rs` a
 //!   stream of what changes, `watcher.rs` begins it anew · `http.rs` requests and answers on the wire · `json.rs`
 //!   their bodies, `parse.rs` reads them · `stream.rs` the bytes, `tls.rs` the same encrypted
-//! - `version.rs` which versions are good enough · `model.rs` the etcd of the tests
+//! - `version.rs` which versions are good enough; the etcd of the tests is in `tools/sim`
 
 mod endpoints;
 mod gateway;
 mod http;
 mod json;
 mod login;
-#[cfg(any(test, feature = "tools"))]
+#[cfg(test)]
+#[path = "../../tools/sim/src/etcd.rs"]
 mod model;
 mod names;
 mod near;
 mod parse;
 #[cfg(test)]
+#[path = "../../tools/judge/scripted_etcd.rs"]
 mod scripted;
 mod stream;
 #[cfg(feature = "tls")]
@@ -34,7 +36,7 @@ mod watcher;
 pub use self::endpoints::{BadEndpoint, Endpoints};
 pub use self::gateway::Gateway;
 pub use self::login::Password;
-#[cfg(any(test, feature = "tools"))]
+#[cfg(test)]
 pub use self::model::Model;
 pub use self::version::{VERSION_MIN, Version};
 pub use self::watch::{Event, Watch, Watched};

@@ -169,6 +169,7 @@ impl Leaves {
     }
 
     /// That there are so many leaves and no memory for many more.
+    #[cfg(any(test, feature = "judge"))]
     pub(super) fn check(&self, leaves: usize, rows: usize) {
         let len = self.rows.len();
         if leaves == 1 {

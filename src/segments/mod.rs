@@ -12,6 +12,8 @@
 //! Never decides who may lock or waits: it answers what is in the way, and records what was granted.
 //! Never reads a clock, never draws a random number, and never knows who an owner is.
 
+#[cfg(any(test, feature = "judge"))]
+#[path = "../../tools/judge/segments.rs"]
 mod check;
 mod grants;
 #[cfg(test)]

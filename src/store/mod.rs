@@ -13,7 +13,7 @@
 //!
 //! `docs/journal.md` describes the directory; the files here are, from the disk upwards:
 //!
-//! - `disk.rs` what is needed of a disk · `fault_disk.rs` one that fails, for tests
+//! - `disk.rs` what is needed of a disk · the one that fails is for tests (`tools/sim`)
 //! - `format.rs` headers and frames, byte by byte · `entry.rs` what they say · `read.rs` one file
 //! - `load.rs` a whole directory: torn or damaged? · `newest.rs` which segment has to be there
 //! - `inspect.rs` a look at a live directory
@@ -28,7 +28,8 @@ mod disk;
 mod entry;
 #[cfg(feature = "cluster")]
 pub mod etcd;
-#[cfg(any(test, feature = "tools"))]
+#[cfg(test)]
+#[path = "../../tools/sim/src/fault_disk.rs"]
 mod fault_disk;
 pub mod format;
 mod gather;
@@ -50,7 +51,7 @@ mod writer;
 pub use self::compact::{Compacted, Job, NotCompacted};
 pub use self::disk::{Disk, DiskFile, Files};
 pub use self::entry::{Clocks, Entry};
-#[cfg(any(test, feature = "tools"))]
+#[cfg(test)]
 pub use self::fault_disk::{FaultDisk, FaultFile};
 pub use self::format::{Durability, Life};
 pub use self::inspect::{Counts, Held, HeldBytes, Inspection, check, inspect};

@@ -9,9 +9,9 @@
 
 use std::collections::VecDeque;
 
+use super::TimerId;
 use super::heap::{Entry, Heap, Places};
 use super::slots::Slots;
-use super::{TimerId, check_entries};
 use crate::base::Nanos;
 
 /// Most timers of one group that are found due, or were re-armed and are moved on, before the group
@@ -407,6 +407,7 @@ impl<T: Copy> GroupTimers<T> {
 
     /// Everything that must hold between two calls. It visits every timer, so only tests and the
     /// simulator call it. Without debug assertions it does nothing.
+    #[cfg(any(test, feature = "judge"))]
     pub fn check(&self) {
         if !cfg!(debug_assertions) {
             return;
@@ -416,7 +417,7 @@ impl<T: Copy> GroupTimers<T> {
         let mut armed = 0;
         for (group, it) in self.groups.iter().enumerate() {
             it.heap.check();
-            check_entries(&it.heap, &self.slots);
+            super::check_entries(&it.heap, &self.slots);
             armed += it.heap.len();
             let first = it.heap.first().map_or(Nanos::NEVER, |first| first.at);
             debug_assert!(

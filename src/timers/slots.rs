@@ -161,6 +161,7 @@ impl Slots {
 
     /// Everything that must hold between two calls: every slot is armed, or in the list of vacant
     /// ones.
+    #[cfg(any(test, feature = "judge"))]
     pub(super) fn check(&self) {
         let mut vacancies = 0;
         let mut next = self.vacant;

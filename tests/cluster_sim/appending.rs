@@ -9,13 +9,13 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
+use latch_sim::pipe::{Pipe, pipe};
 use latchd::base::{Millis, Nanos};
 use latchd::cluster::role::{Role, Terms};
 use latchd::cluster::{Change, Member, News, Options, Scene, Seat, Stage};
 use latchd::engine::types::Record;
 use latchd::engine::{Origin, Rules};
 use latchd::etcd::{Answer, Ask, Etcd, Op, Trouble, Watching};
-use latchd::pipe::{Pipe, pipe};
 use latchd::server::{Event, Host, Server, Settings};
 use latchd::shard::Shard;
 use latchd::store::etcd::{

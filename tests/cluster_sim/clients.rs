@@ -6,8 +6,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use fastrand::Rng;
+use latch_sim::pipe::{Peer, pipe};
 use latchd::base::{ConnId, Token};
-use latchd::pipe::{Peer, pipe};
 use latchd::server::{Event, Host};
 
 use crate::errands::{Errand, Known, Runner};

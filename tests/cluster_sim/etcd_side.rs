@@ -6,8 +6,9 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use fastrand::Rng;
+use latch_sim::etcd::Model;
 use latchd::base::Nanos;
-use latchd::etcd::{Answer, Ask, Compare, Model, Op, Trouble, Watched};
+use latchd::etcd::{Answer, Ask, Compare, Op, Trouble, Watched};
 use latchd::store::etcd::{Keys, Logged};
 
 use crate::plan::{Break, Plan};

@@ -8,12 +8,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::sync_channel;
 
+use latch_sim::pipe::Pipe;
 use latchd::base::{ConnId, Millis, Nanos};
 use latchd::cluster::role::{Role, Terms};
 use latchd::cluster::{Change, Follower, Member, Options, Scene, Seat, Stage};
 use latchd::engine::types::{Effects, Input, Record};
 use latchd::engine::{Engine, Origin, Rules};
-use latchd::pipe::Pipe;
 use latchd::server::{Event, Server, Settings};
 use latchd::shard::Shard;
 use latchd::store::Store;

@@ -7,10 +7,11 @@ use std::sync::mpsc::{Receiver, Sender};
 use std::time::Duration;
 
 use fastrand::Rng;
+use latch_sim::etcd::Model;
 use latchd::base::Nanos;
 use latchd::cluster::LeaderKey;
 use latchd::cluster::role::Role;
-use latchd::etcd::{Answer, Ask, Etcd, Model, Trouble, Watched};
+use latchd::etcd::{Answer, Ask, Etcd, Trouble, Watched};
 use latchd::store::etcd::{Bell, Keys, Position, load};
 
 use crate::clients::Clients;

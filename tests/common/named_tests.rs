@@ -6,9 +6,9 @@ use std::path::Path;
 
 use crate::source::rust_files;
 
-/// The names of all tests of the library and of the integration tests.
+/// The names of all tests of the library, of the tools and of the integration tests.
 pub(crate) fn all_tests(root: &Path) -> BTreeSet<String> {
-    let files = ["src", "tests"].map(|dir| rust_files(&root.join(dir)));
+    let files = ["src", "tests", "tools"].map(|dir| rust_files(&root.join(dir)));
     let texts = files
         .concat()
         .into_iter()

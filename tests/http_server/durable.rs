@@ -4,10 +4,10 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
+use latch_sim::pipe::ORIGIN;
 use latchd::base::Nanos;
 use latchd::engine::types::{Effects, Input, Record};
 use latchd::engine::{Engine, Rules};
-use latchd::pipe::ORIGIN;
 use latchd::server::Settings;
 use latchd::store::{Memory, Progress, Store};
 

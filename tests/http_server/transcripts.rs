@@ -24,10 +24,10 @@ use std::collections::{BTreeMap, VecDeque};
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use latch_sim::pipe::ORIGIN;
 use latchd::config::{self, Outcome};
 use latchd::daemon;
 use latchd::engine::Engine;
-use latchd::pipe::ORIGIN;
 use latchd::store::Memory;
 use latchd::wire::client::frame;
 

@@ -6,9 +6,9 @@
 
 use std::cell::Cell;
 
+use latch_sim::pipe::{ORIGIN, Pipes};
 use latchd::base::{Millis, Nanos};
 use latchd::engine::{Engine, Rules};
-use latchd::pipe::{ORIGIN, Pipes};
 use latchd::server::{Door, Holdings, Host, HttpSettings, Server, Settings};
 use latchd::store::{Memory, Store};
 use serde_json::Value;

@@ -20,7 +20,7 @@ fn only_the_table_knows_paths() {
         let name = file.to_string_lossy();
         // The simulator's clients know paths as other clients do, and so does the one for leases; etcd has paths of
         // its own.
-        let is_client = ["/sim/", "/src/http_client/", "/src/etcd/"];
+        let is_client = ["/src/http_client/", "/src/etcd/"];
         let is_client = is_client.iter().any(|it| name.contains(it));
         let is_other = name.ends_with("_tests.rs") || is_client;
         if is_other || file.ends_with("wire/http/routes.rs") {

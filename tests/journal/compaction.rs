@@ -1,7 +1,8 @@
 //! Compaction: the same state in less room, and never much more room than what is live.
 
+use latch_sim::FaultDisk;
 use latchd::engine::types::{Record, Sharing};
-use latchd::store::{Disk, Durability, FaultDisk};
+use latchd::store::{Disk, Durability};
 
 use crate::history::{Life, Maker, State, client, granted, key, numbered, ranged};
 

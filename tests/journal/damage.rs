@@ -1,6 +1,7 @@
 //! Bytes are lost or changed: what is served is right, or it is refused by name.
 
-use latchd::store::{Disk, Durability, FaultDisk, LoadError, OpenError, repair_disk};
+use latch_sim::FaultDisk;
+use latchd::store::{Disk, Durability, LoadError, OpenError, repair_disk};
 
 use crate::history::{Life, State, beginning, client, ended, granted, ranged, state_on, stored};
 use latchd::engine::types::{Record, Sharing};

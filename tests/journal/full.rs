@@ -1,6 +1,7 @@
 //! The disk is full or fails.
 
-use latchd::store::{Durability, FaultDisk, OpenError, Trouble};
+use latch_sim::FaultDisk;
+use latchd::store::{Durability, OpenError, Trouble};
 
 use crate::history::{Life, State, ended, granted, state_on, stored};
 

@@ -7,9 +7,10 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use latch_sim::FaultDisk;
 use latchd::base::{Fence, Millis, Nanos};
 use latchd::engine::types::{End, Mode, Record, Sharing};
-use latchd::store::{Disk, Durability, Ending, FaultDisk, format};
+use latchd::store::{Disk, Durability, Ending, format};
 
 use crate::history::{
     CLOCKS, Life, State, client, ended, granted, granted_as, granted_to, key, numbered, owned,

@@ -2,14 +2,15 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
+use latch_sim::FaultDisk;
 use latchd::base::{Fence, Millis, Nanos, Token};
 use latchd::engine::types::{
     ByteRange, End, Mode, RangeGrant, Record, Secret, SecretHash, Sharing,
 };
 use latchd::key::Key;
 use latchd::store::{
-    Batch, Beginning, Begun, Clocks, Disk, Durability, FaultDisk, Found, Job, OpenError, Restore,
-    Trouble, Writer, begin,
+    Batch, Beginning, Begun, Clocks, Disk, Durability, Found, Job, OpenError, Restore, Trouble,
+    Writer, begin,
 };
 
 /// One moment for all tests, so that times come back as they went.

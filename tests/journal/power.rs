@@ -3,11 +3,10 @@
 use std::cell::Cell;
 use std::collections::BTreeSet;
 
+use latch_sim::FaultDisk;
 use latchd::base::Fence;
 use latchd::engine::types::Record;
-use latchd::store::{
-    Disk, Durability, Ending, FaultDisk, Job, LoadError, NotCompacted, OpenError, begin,
-};
+use latchd::store::{Disk, Durability, Ending, Job, LoadError, NotCompacted, OpenError, begin};
 
 use crate::history::{Life, Maker, State, beginning, granted, state_on, stored};
 

@@ -1,7 +1,8 @@
 //! What a repair keeps: everything that can be proved, nothing that cannot, and the original.
 
+use latch_sim::FaultDisk;
 use latchd::engine::types::{Mode, Record, Sharing};
-use latchd::store::{Disk, Durability, FaultDisk, LoadError, OpenError, repair_disk};
+use latchd::store::{Disk, Durability, LoadError, OpenError, repair_disk};
 
 use crate::history::{
     CLOCKS, Life, Maker, State, client, ended, granted, granted_as, ranged, state_on, stored,

@@ -1,6 +1,7 @@
 //! The next segment's file is made ahead: it takes the next place, or is gone.
 
-use latchd::store::{Disk, Durability, FaultDisk};
+use latch_sim::FaultDisk;
+use latchd::store::{Disk, Durability};
 
 use crate::history::{Life, State, granted, state_on};
 

@@ -10,10 +10,10 @@ mod leases;
 use std::cell::RefCell;
 use std::rc::Rc;
 
+use latch_sim::pipe::{ORIGIN, Pipes};
 use latchd::base::{Millis, Nanos};
 use latchd::engine::types::Record;
 use latchd::engine::{Engine, Rules};
-use latchd::pipe::{ORIGIN, Pipes};
 use latchd::server::{Server, Settings};
 use latchd::store::{Progress, Store};
 

@@ -76,6 +76,7 @@ impl Grace {
         matches!(self.phase, Phase::Ending { .. })
     }
 
+    #[cfg(any(test, feature = "judge"))]
     pub(super) fn is_armed(&self) -> bool {
         self.timer.is_some()
     }

@@ -2,7 +2,7 @@
 
 use super::super::arena::NONE;
 use super::super::conn::{Asker, ConnIndex};
-use super::super::ctx::{Core, Ctx};
+use super::super::ctx::Ctx;
 use super::super::lock::{Locks, SERVED_WORK};
 use super::super::owner::OwnerIndex;
 use super::super::types::{
@@ -448,9 +448,10 @@ impl Ctx<'_> {
 }
 
 /// For checks.
+#[cfg(any(test, feature = "judge"))]
 impl Locks {
     /// Checks what must hold of byte ranges; returns how many wait for some.
-    pub(in super::super) fn check_ranges(&self, core: &Core) -> usize {
+    pub(in super::super) fn check_ranges(&self, core: &super::super::ctx::Core) -> usize {
         let it = &self.ranges;
         let (mut segments, mut waiters) = (0, 0);
         for (resource, at) in it.resources.iter() {
@@ -515,7 +516,7 @@ impl Locks {
     }
 
     /// Nobody waits for what nobody holds or waits for.
-    fn check_range_queue(&self, core: &Core, resource: u32) {
+    fn check_range_queue(&self, core: &super::super::ctx::Core, resource: u32) {
         let at = self.ranges.resource(resource);
         if at.to_serve.is_some() || core.draining || core.cuts_off {
             return;
