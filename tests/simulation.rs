@@ -16,7 +16,7 @@ fn play(quarter: u64) -> Totals {
         let outcome = sim::run(seed, Keep::Tail);
         if let Some(violation) = outcome.violation {
             panic!(
-                "{}\n\nseed {seed}: {violation}\nreplay: cargo run --bin latch-sim -- {seed}",
+                "{}\n\nseed {seed}: {violation}\nreplay: cargo run -p latch-sim -- {seed}",
                 outcome.lines.join("\n")
             );
         }
