@@ -26,7 +26,7 @@
 //!
 //! # The walls
 //!
-//! Dependencies point downwards only, and `tests/tidy.rs` checks it:
+//! Dependencies point downwards only, and `tests/tools/tidy.rs` checks it:
 //!
 //! - [`daemon`] starts and stops everything, with what [`config`] has read. Neither is on the way
 //!   of a request.

@@ -11,7 +11,7 @@ mod commands;
 mod documents;
 mod exit_codes;
 mod file;
-#[path = "../client/front.rs"]
+#[path = "../clients/client/front.rs"]
 #[allow(dead_code, reason = "the tests of the client use the rest of it")]
 mod front;
 mod kills;
@@ -20,7 +20,7 @@ mod loss;
 mod members;
 mod other_user;
 mod paths;
-#[path = "../client/proxy.rs"]
+#[path = "../clients/client/proxy.rs"]
 #[allow(dead_code, reason = "the tests of the client use the rest of it")]
 mod proxy;
 mod ranges;

@@ -11,7 +11,7 @@
 )]
 
 #[cfg(feature = "tls")]
-#[path = "../tls/certificates.rs"]
+#[path = "../daemon/tls/certificates.rs"]
 #[allow(
     dead_code,
     reason = "the words of other tests, of which these need some"

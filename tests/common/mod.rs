@@ -7,7 +7,7 @@
 
 mod pattern;
 mod talk;
-mod transcript;
+pub(crate) mod transcript;
 
 use std::fmt::Write as _;
 use std::fs;

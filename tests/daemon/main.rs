@@ -11,6 +11,9 @@
 
 mod access;
 mod auth;
+#[path = "../common/mod.rs"]
+mod common;
+mod conformance;
 mod contention;
 mod departures;
 mod framing;
@@ -28,5 +31,7 @@ mod signals;
 mod slow;
 mod start;
 mod systemd;
+#[cfg(feature = "tls")]
+mod tls;
 mod unix_socket;
 mod vocabulary;

@@ -1,7 +1,7 @@
 //! News over real sockets: a crowd that listens, listeners that do not read, values on their way.
 //!
 //! How much a kernel buffers is its own affair, so only bounds are asserted here; to the byte it is
-//! done over pipes, in `tests/push.rs`.
+//! done over pipes, in `tests/server/push.rs`.
 
 use std::time::{Duration, Instant};
 
