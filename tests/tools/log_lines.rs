@@ -203,10 +203,10 @@ fn a_client_that_comes_back_again_and_again_is_told_of_once_a_minute() {
     come_back(&mut pipes, "nfs/flaps", 6);
     pipes.pass(Millis::from_secs(60));
     pipes.settle();
-        assert_eq!(lines(), [line("nfs/flaps", 6, 1, 6)]);
+    assert_eq!(lines(), [line("nfs/flaps", 6, 1, 6)]);
     // One that is kept for no time is a new client each time, and comes back all the same.
     come_back_with(&mut pipes, "nfs/brief", 0, 4);
     pipes.pass(Millis::from_secs(60));
     pipes.settle();
-        assert_eq!(lines(), [line("nfs/brief", 4, 1, 4)]);
+    assert_eq!(lines(), [line("nfs/brief", 4, 1, 4)]);
 }
