@@ -1,0 +1,6 @@
+//! The engine that ships.
+
+use latchd as subject;
+
+#[path = "driver.rs"]
+pub mod driver;
