@@ -36,7 +36,7 @@ const LINES: [(&str, &str); 12] = [
 const PAGES: [(&str, &str); 30] = [
     ("v1-locks", "/v1/locks"),
     ("v1-locks-in-parts", "/v1/locks?limit=1&contains=o"),
-    ("v1-locks-idle", "/v1/locks?state=idle"),
+    ("v1-locks-waiting", "/v1/locks?state=waiting"),
     ("v1-locks-name", "/v1/locks/deploy"),
     ("v1-locks-name-free", "/v1/locks/nothing"),
     ("v1-who", "/v1/who/job"),

@@ -142,6 +142,9 @@ fn play(seed: u64, subjects: impl FnOnce(&Rules) -> Subjects, compare: Compare) 
 }
 
 fn play_scene(scene: &mut Scene<'_>, goals: &[Cell]) -> Verdict {
+    if scene.one_in(8) {
+        scene.spell_of(What::MemoryFull)?; // while the tables have no room at all
+    }
     if scene.is_crowded() {
         scene.crowd_of_waiters()?;
     }

@@ -361,59 +361,84 @@ impl Scene<'_> {
     }
 
     /// Something is full for a while.
-    fn spell_of(&mut self, full: fn(bool) -> What) -> Verdict {
+    pub fn spell_of(&mut self, full: fn(bool) -> What) -> Verdict {
         self.step(full(true))?;
-        for _ in 0..self.chance.u8(1..5) {
+        for _ in 0..self.chance.u8(1..9) {
             self.some_request()?;
         }
         self.step(full(false))
     }
 
-    /// Several hold something and wait for what others hold.
+    /// Many hold something, then wait for what others hold. Searches for deadlocks get a little work in each
+    /// turn, while some holders let go.
     fn tangle(&mut self) -> Verdict {
-        for _ in 0..self.chance.u8(2..8) {
-            let kind = self.one_of(&[Kind::Plain, Kind::Attached, Kind::Owner, Kind::Registered]);
-            let verb = match kind {
-                Kind::Registered => Verb::RangeLock,
-                _ => self.one_of(&[
-                    Verb::Lock,
-                    Verb::Lock,
-                    Verb::EnqueueLock,
-                    Verb::Wait,
-                    Verb::Write,
-                    Verb::Read,
-                    Verb::Semaphore,
-                    Verb::RangeLock,
-                ]),
-            };
-            let cell = Cell {
-                verb,
-                kind,
-                ending: Ending::Release,
-            };
-            let Some(session) = self.session(kind)?.filter(|_| impossible(cell).is_none()) else {
-                continue;
-            };
-            let Some(slot) = self.line_of(session)? else {
-                continue;
-            };
-            if !self.lines[slot].is_http && self.one_in(2) {
-                self.step(What::DetectDeadlocks(self.lines[slot].id, true))?;
+        let slots = 0..self.lines.len();
+        let mut slots: Vec<usize> = slots.filter(|&it| self.lines[it].may_ask()).collect();
+        self.chance.shuffle(&mut slots);
+        let count = self.chance.usize(2..10);
+        slots.truncate(if self.is_crowded() { 4 * count } else { count });
+        for wait in [0, 0, LONG] {
+            for &slot in &slots {
+                self.grab(slot, wait)?;
             }
-            let bytes = Span {
-                start: self.chance.u64(..3),
-                len: self.chance.u64(1..3),
-            };
-            let bytes = (RESOURCES[0], self.one_of(&RANGE_OWNERS), bytes);
-            let with = With {
-                wait: Some(self.one_of(&[300, LONG])),
-                lease: Some(LONG),
-                bytes: Some(bytes),
-                ..With::default()
-            };
-            self.send(slot, session, verb, with)?;
+        }
+        for _ in 0..self.chance.u8(1..6) {
+            let work = self.one_of(&[0, 300, 3_000, 20_000]);
+            self.pass(0, work)?;
+            if self.one_in(3) {
+                self.let_go_of_some()?;
+            }
         }
         Ok(())
+    }
+
+    /// A connection asks for one of few things, for whatever session it is one of.
+    fn grab(&mut self, slot: usize, wait: Ms) -> Verdict {
+        let line = &self.lines[slot];
+        if !line.may_ask() {
+            return Ok(());
+        }
+        let conn = line.id;
+        let (kind, index) = match (line.is_http, line.client) {
+            (true, _) => (Kind::Owner, self.chance.usize(..OWNERS.len())),
+            (false, Some(client)) => (Kind::Attached, client),
+            (false, None) if line.keeps => (Kind::Keep, slot),
+            (false, None) => (Kind::Plain, slot),
+        };
+        let session = Session { kind, index };
+        if kind != Kind::Owner && self.one_in(3) {
+            self.step(What::DetectDeadlocks(conn, true))?;
+        }
+        let place = self.place_of(session).filter(|_| wait > 0);
+        let verb = match place {
+            Some(_) => Verb::Wait,
+            None => self.one_of(&[
+                Verb::Lock,
+                Verb::Lock,
+                Verb::EnqueueLock,
+                Verb::Write,
+                Verb::Read,
+                Verb::Semaphore,
+                Verb::RangeLock,
+                Verb::RangeLock,
+            ]),
+        };
+        if kind == Kind::Owner && verb.is_of_ranges() {
+            return Ok(());
+        }
+        let bytes = Span {
+            start: self.chance.u64(..6),
+            len: self.chance.u64(1..3),
+        };
+        let bytes = (RESOURCES[0], self.one_of(&RANGE_OWNERS), bytes);
+        let with = With {
+            key: place,
+            wait: Some(wait),
+            lease: Some(LONG),
+            bytes: Some(bytes),
+            ..With::default()
+        };
+        self.send(slot, session, verb, with)
     }
 
     /// One session gets very much, or very many wait for one key. Then it ends at once, which takes several
