@@ -123,10 +123,10 @@ fn play(seed: u64, subjects: impl FnOnce(&Rules) -> Subjects, compare: Compare) 
     let mut pair = Pair::new(subjects(&rules), compare);
     let played = catch_unwind(AssertUnwindSafe(|| {
         let mut scene = Scene::new(&mut pair, rules, chance);
-        play_scene(&mut scene, &goals).map(|()| Played {
-            reached: scene.reached,
-            inputs: scene.inputs,
-        })
+        play_scene(&mut scene, &goals)?;
+        let (now, reached, inputs) = (scene.now, scene.reached, scene.inputs);
+        pair.look(now)?;
+        Verdict::Ok(Played { reached, inputs })
     }));
     match played {
         Ok(Ok(played)) => Ok(played),

@@ -3,7 +3,7 @@
 
 use crate::asks::With;
 use crate::names::{
-    CLIENTS, CROWD, HELLO, MANY, OWNERS, RANGE_OWNERS, REQUEST_IDS, RESOURCES, SHARES, USERS,
+    CLIENTS, CROWD, HELLO, MANY, OWNERS, RANGE_OWNERS, REQUEST_IDS, RESOURCES, SHARES, USERS, keys,
 };
 use crate::scene::{Aim, Holder, LONG, MS, SHORT, Scene, Session, Stuff, Thing, Verdict};
 use crate::step::{Mode, Ms, Name, Request, Span, Token, What};
@@ -59,6 +59,8 @@ impl Scene<'_> {
             93..=94 => self.tangle(),
             95..=96 => self.hang_up_a_waiter(),
             97 if self.rules.durable => self.stall_a_client_that_holds(),
+            98 if self.rules.durable => self.claim_late(),
+            99 => self.let_a_place_run_out(),
             _ => self.pass_to(self.now),
         }
     }
@@ -364,9 +366,90 @@ impl Scene<'_> {
     pub fn spell_of(&mut self, full: fn(bool) -> What) -> Verdict {
         self.step(full(true))?;
         for _ in 0..self.chance.u8(1..9) {
-            self.some_request()?;
+            match self.one_in(2) {
+                true => self.some_request()?,
+                false => self.some_growth()?,
+            }
         }
         self.step(full(false))
+    }
+
+    /// A connection asks for something that takes room, and waits for it.
+    fn some_growth(&mut self) -> Verdict {
+        let Some(session) = self.session(Kind::Plain)? else {
+            return Ok(());
+        };
+        let verb = self.one_of(&[
+            Verb::Meet,
+            Verb::AwaitPop,
+            Verb::Lock,
+            Verb::EnqueueLock,
+            Verb::RangeLock,
+            Verb::Listen,
+            Verb::Put,
+            Verb::Push,
+        ]);
+        let with = With {
+            wait: Some(LONG),
+            ..With::default()
+        };
+        self.send(session.index, session, verb, with)
+    }
+
+    /// A place in a queue becomes a grant, whose lease ends before it is asked for.
+    fn let_a_place_run_out(&mut self) -> Verdict {
+        let kind = self.one_of(&[Kind::Plain, Kind::Attached, Kind::Keep]);
+        let Some(session) = self.session(kind)? else {
+            return Ok(());
+        };
+        let Some(slot) = self.line_of(session)? else {
+            return Ok(());
+        };
+        let verb = self.one_of(&[
+            Verb::EnqueueLock,
+            Verb::EnqueueSemaphore,
+            Verb::EnqueueRead,
+            Verb::EnqueueWrite,
+        ]);
+        let with = With {
+            key: Some(self.one_of(keys(verb))),
+            lease: Some(SHORT),
+            ..With::default()
+        };
+        self.send(slot, session, verb, with)?;
+        self.pass(SHORT * MS, u64::MAX)?;
+        match self.chance.u8(..3) {
+            0 => self.send(slot, session, verb, with),
+            1 => self.pass(60_000 * MS, u64::MAX),
+            _ => self.send(slot, session, Verb::Wait, with),
+        }
+    }
+
+    /// Many wait for what a restart has left unclaimed, then it is claimed.
+    fn claim_late(&mut self) -> Verdict {
+        let unclaimed = self.things.iter().find_map(|it| match it.what {
+            Stuff::Grant { key, token, .. } if it.of == Holder::Unclaimed => Some((key, token)),
+            _ => None,
+        });
+        let Some((key, token)) = unclaimed else {
+            return self.some_request();
+        };
+        self.tangle()?;
+        let kind = self.one_of(&[Kind::Plain, Kind::Attached]);
+        let Some(session) = self.session(kind)? else {
+            return Ok(());
+        };
+        let Some(slot) = self.line_of(session)? else {
+            return Ok(());
+        };
+        let with = With {
+            key: Some(key),
+            token: Some(token),
+            lease: Some(LONG),
+            ..With::default()
+        };
+        let verb = self.one_of(&[Verb::Reclaim, Verb::Renew]);
+        self.send(slot, session, verb, with)
     }
 
     /// Many hold something, then wait for what others hold. Searches for deadlocks get a little work in each
