@@ -15,6 +15,8 @@ pub struct With {
     pub token: Option<Token>,
     pub wait: Option<Ms>,
     pub lease: Option<Ms>,
+    /// The id of the request of an owner that is known by its name.
+    pub id: Option<Name>,
     /// The resource, the owner and the bytes.
     pub bytes: Option<(Name, Name, Span)>,
     /// The pattern and the group.
@@ -98,7 +100,7 @@ impl Scene<'_> {
         };
         let what = match session.kind {
             Kind::Owner => {
-                let id = self.one_of(&REQUEST_IDS);
+                let id = with.id.unwrap_or_else(|| self.one_of(&REQUEST_IDS));
                 What::RequestBy(conn, [OWNERS[session.index], id], request)
             }
             _ => What::Request(conn, request),

@@ -126,8 +126,11 @@ impl Scene<'_> {
     /// A key of the usual kind that is free as far as the case knows.
     fn free_key(&mut self, verb: Verb) -> Name {
         let is_free = |key: &&Name| {
-            let holds = |it: &Thing| matches!(it.what, Stuff::Grant { key: of, .. } | Stuff::Place { key: of } if of == **key);
-            !self.things.iter().any(holds)
+            let of_key = |it: &Thing| match it.what {
+                Stuff::Grant { key, .. } | Stuff::Place { key } => Some(key),
+                _ => None,
+            };
+            !self.things.iter().any(|it| of_key(it) == Some(**key))
         };
         let free: Vec<Name> = keys(verb).iter().filter(is_free).copied().collect();
         match free.is_empty() {

@@ -56,7 +56,8 @@ impl Scene<'_> {
             89 => self.spell_of(What::MemoryFull),
             90 if self.rules.durable => self.spell_of(What::StorageFull),
             91..=92 => self.some_crowd(),
-            93..=94 => self.tangle(),
+            93 => self.tangle(),
+            94 => self.ask_again(),
             95..=96 => self.hang_up_a_waiter(),
             97 if self.rules.durable => self.stall_a_client_that_holds(),
             98 if self.rules.durable => self.claim_late(),
@@ -423,6 +424,36 @@ impl Scene<'_> {
             1 => self.pass(60_000 * MS, u64::MAX),
             _ => self.send(slot, session, Verb::Wait, with),
         }
+    }
+
+    /// An owner repeats a request with the id that it had before, on other connections.
+    fn ask_again(&mut self) -> Verdict {
+        let kind = Kind::Owner;
+        let index = self.chance.usize(..OWNERS.len());
+        let session = Session { kind, index };
+        let verb = self.one_of(&[Verb::Lock, Verb::Read, Verb::Write, Verb::Semaphore]);
+        let key = self.one_of(keys(verb));
+        let id = self.one_of(&REQUEST_IDS[2..]);
+        for _ in 0..self.chance.u8(2..5) {
+            let slot = self.free_line(true, |_| true)?;
+            let verb = match self.one_in(8) {
+                true => Verb::Read,
+                false => verb,
+            };
+            let with = With {
+                key: Some(key),
+                id: Some(id),
+                wait: Some(self.one_of(&[0, SHORT, LONG, LONG])),
+                ..With::default()
+            };
+            self.send(slot, session, verb, with)?;
+            match self.chance.u8(..4) {
+                0 => self.let_go_of_some()?,
+                1 => self.some_time()?,
+                _ => {}
+            }
+        }
+        Ok(())
     }
 
     /// Many wait for what a restart has left unclaimed, then it is claimed.

@@ -75,6 +75,15 @@ pub struct Thing {
     is_kept: bool,
 }
 
+impl Thing {
+    fn token(&self) -> Option<Token> {
+        match self.what {
+            Stuff::Grant { token, .. } => Some(token),
+            _ => None,
+        }
+    }
+}
+
 #[derive(Clone, Debug)]
 pub enum Stuff {
     Grant {
@@ -337,9 +346,7 @@ impl<'d> Scene<'d> {
             (Aim::Key { key, .. }, News::Granted(token, lease)) => {
                 self.tokens.push((key, *token));
                 let place = self.take_place(verb, of, key);
-                let is_it =
-                    |it: &Thing| matches!(it.what, Stuff::Grant { token: of, .. } if of == *token);
-                let before = self.take_thing(is_it);
+                let before = self.take_thing(|it| it.token() == Some(*token));
                 let ends = self.now.saturating_add(lease.saturating_mul(MS));
                 let (key, token) = (key, *token);
                 let at = self.add(verb, session, of, conn, Stuff::Grant { key, token, ends });
@@ -381,8 +388,9 @@ impl<'d> Scene<'d> {
             (Aim::Key { token, .. }, News::Done)
                 if matches!(verb, Verb::Release | Verb::Resign) =>
             {
-                let is_it = |it: &Thing| matches!(it.what, Stuff::Grant { token: of, .. } if Some(of) == token);
-                self.end_things(Ending::Release, is_it);
+                self.end_things(Ending::Release, |it| {
+                    it.token().is_some_and(|of| Some(of) == token)
+                });
             }
             (
                 Aim::Bytes {
