@@ -1,6 +1,6 @@
 //! The engine by itself: time is a number, and there are no bytes.
 //!
-//! `model`, `primitives` and `ranges` are random histories beside naive models; `records` is what survives; the
+//! `lockstep` compares it with a frozen copy. `model`, `primitives` and `ranges` are random histories beside naive models; `records` is what survives; the
 //! others are plain tests. `cargo test --test engine ranges::` runs one of them.
 
 #![allow(
@@ -10,6 +10,7 @@
 )]
 
 mod clients;
+mod lockstep;
 mod model;
 mod named_owners;
 mod primitives;

@@ -19,6 +19,7 @@ mod backlog;
 mod common;
 mod crosstalk;
 mod crowds;
+mod golden;
 mod guesses;
 mod hand_over;
 mod http_server;

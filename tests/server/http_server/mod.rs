@@ -15,4 +15,4 @@ mod invariants;
 mod ranges;
 mod slow;
 mod transcripts;
-mod world;
+pub(crate) mod world;

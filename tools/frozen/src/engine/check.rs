@@ -11,14 +11,27 @@ use super::queue::Waiter;
 use super::table::{Kind, Resource};
 use super::two_phase::Standing;
 use super::{Engine, Stores, Tally};
+use crate::base::Nanos;
 
 impl Engine {
-    /// Checks everything that must hold between two calls, over the whole table. Only tests and the
-    /// simulator call it, because it walks over everything.
+    /// Checks everything that must hold at the end of a turn, when nothing is due any more: see
+    /// [`check_at`](Self::check_at).
     ///
     /// # Panics
     /// When something does not hold, which is a bug of the engine, never of a caller.
     pub fn check(&self) {
+        self.check_at(Nanos(0));
+    }
+
+    /// Checks everything that must hold between two calls, over the whole table. Only tests and the
+    /// simulator call it, because it walks over everything.
+    ///
+    /// Before the timers of a turn have run, a key may have room although its head waits: the wait is
+    /// over, and so is an earlier lease, which has to end first.
+    ///
+    /// # Panics
+    /// When something does not hold, which is a bug of the engine, never of a caller.
+    pub fn check_at(&self, now: Nanos) {
         let Tally {
             grants,
             releases,
@@ -92,7 +105,7 @@ impl Engine {
             self.stores.locks.table.check(resource);
             holders += it.holders.iter(&self.stores.locks.holders).count();
             waiters += it.queue.iter(&self.core.waiters).count();
-            self.check_key(resource, it);
+            self.check_key(now, resource, it);
         }
         assert_eq!(
             holders,
@@ -175,7 +188,7 @@ impl Engine {
         }
     }
 
-    fn check_key(&self, resource: u32, it: &Resource) {
+    fn check_key(&self, now: Nanos, resource: u32, it: &Resource) {
         let Locks {
             holders, tickets, ..
         } = &self.stores.locks;
@@ -214,8 +227,11 @@ impl Engine {
         }
         self.check_records(resource, it);
         if let Some(waiter) = it.queue.head() {
-            let Waiter { owner, .. } = self.core.waiters[waiter];
+            let Waiter { owner, timer, .. } = self.core.waiters[waiter];
             let hold = self.core.waiters[waiter].want().held;
+            let deadline = |timer| self.core.timers.deadline(timer);
+            let until = timer.map_or(Nanos::NEVER, deadline);
+            let timers_decide = until < now && held().any(|it| deadline(it.timer) <= until);
             let admitted = match (it.kind(), hold) {
                 (Kind::Slots { limit }, _) => it.holders.len() < limit,
                 (Kind::ReadWrite, Held::Read) => held().all(|it| it.held() == Held::Read),
@@ -223,7 +239,7 @@ impl Engine {
             };
             let is_left_over = self.stores.locks.unserved.contains(resource) || self.core.cuts_off;
             assert!(
-                !admitted || !self.core.owners[owner].is_here() || is_left_over,
+                !admitted || !self.core.owners[owner].is_here() || is_left_over || timers_decide,
                 "{:?} has room, but the head of its queue waits",
                 it.key
             );

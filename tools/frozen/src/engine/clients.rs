@@ -15,6 +15,7 @@ use std::collections::BTreeMap;
 use std::ops::{Index, IndexMut};
 
 use super::arena::{Arena, Chain, NONE, Stored};
+use super::clients_leaving::LeftLately;
 use super::conn::{Asker, Conn, ConnIndex};
 use super::ctx::{Core, Ctx};
 use super::owner::{Overdue, Owner, OwnerIndex, Owners, Presence};
@@ -43,6 +44,10 @@ pub(super) struct Client {
     pub(super) is_restored: bool,
     pub(super) ttl: Millis,
     pub(super) secret: SecretHash,
+    /// When it became known to this process.
+    pub(super) since: Nanos,
+    /// When its last connection ended, or when it was last heard of without one.
+    pub(super) seen: Nanos,
     /// Its connections, in the order in which they attached.
     pub(super) conns: Chain<OfClient>,
     /// How many of them the disk keeps waiting.
@@ -101,6 +106,8 @@ pub(super) struct Clients {
     attached: usize,
     /// How often a client that had no connection has come back.
     returns: u64,
+    /// Clients that count as such when they are made anew.
+    pub(super) left: LeftLately,
     /// Connections that waited as a client when it was detached, and are still to be told so, by client.
     pub(super) parted: BTreeMap<u32, Vec<ConnId>>,
     /// For which clients requests wait for the disk, and how many: no more than there are connections.
@@ -172,6 +179,7 @@ impl Clients {
             adapter_bytes: 0,
             attached: 0,
             returns: 0,
+            left: LeftLately::default(),
             parted: BTreeMap::new(),
             asked_for: BTreeMap::new(),
         }
@@ -179,7 +187,11 @@ impl Clients {
 
     pub(super) fn find(&self, owners: &Owners, id: &str) -> Option<u32> {
         let is_it = |client| owners[self.records[client].owner].name.as_deref() == Some(id);
-        self.by_id.find(self.by_id.hash(id.as_bytes()), is_it)
+        self.by_id.find(self.hash(id), is_it)
+    }
+
+    pub(super) fn hash(&self, id: &str) -> u32 {
+        self.by_id.hash(id.as_bytes())
     }
 
     /// Makes a client with this id, which no other has. It is away, and nothing runs.
@@ -190,6 +202,7 @@ impl Clients {
         adapter: Option<&str>,
         ttl: Millis,
         secret: SecretHash,
+        now: Nanos,
     ) -> u32 {
         let adapter = adapter.filter(|it| *it != adapter_of(id));
         let owner = owners.insert_client(id, self.records.next_index());
@@ -199,6 +212,8 @@ impl Clients {
             is_restored: false,
             ttl,
             secret,
+            since: now,
+            seen: now,
             conns: Chain::new(),
             stalled: 0,
             told_with: 0,
@@ -208,7 +223,7 @@ impl Clients {
             recording: None,
             detached_by: None,
         });
-        self.by_id.insert(self.by_id.hash(id.as_bytes()), client);
+        self.by_id.insert(self.hash(id), client);
         self.enter_adapter(client, id);
         client
     }
@@ -216,7 +231,7 @@ impl Clients {
     pub(super) fn remove(&mut self, client: u32, id: &str) {
         self.leave_adapter(client, id);
         self.records.remove(client);
-        self.by_id.remove(self.by_id.hash(id.as_bytes()), client);
+        self.by_id.remove(self.hash(id), client);
     }
 
     /// The client is one of its adapter from now on.
@@ -333,7 +348,8 @@ impl Clients {
         let parted = self.parted.values().map(|it| it.capacity());
         let parted = parted.sum::<usize>() * size_of::<ConnId>();
         let asked_for = self.asked_for.len() * ASKED_FOR_BYTES;
-        self.records.memory() + self.by_id.memory() + self.adapter_bytes + parted + asked_for
+        let known = self.records.memory() + self.by_id.memory() + self.adapter_bytes;
+        known + self.left.memory() + parted + asked_for
     }
 
     #[cold]
@@ -384,7 +400,7 @@ impl Engine {
         };
         match found {
             Ok(Some((client, is_new))) => {
-                cx.attach(conn, client, is_new);
+                cx.attach(conn, client, attach.id, is_new);
                 cx.core.note_user(conn, cx.core.conns[conn].owner);
                 let reply = stores.attached(&cx, client, is_new);
                 cx.reply(conn, reply);
@@ -536,13 +552,20 @@ impl Core {
 }
 
 impl Ctx<'_> {
-    /// The connection acquires for this client from now on, if it does not already.
-    fn attach(&mut self, conn: ConnIndex, client: u32, is_new: bool) {
+    /// The connection acquires for the client of this id from now on, if it does not already.
+    fn attach(&mut self, conn: ConnIndex, client: u32, id: &str, is_new: bool) {
         if self.core.client_of(conn).is_none() {
-            let it = &mut self.core.clients[client];
-            if !is_new && it.conns.is_empty() {
+            let clients = &mut self.core.clients;
+            let has_come_back = if is_new {
+                self.core.work.charge(work::copy(clients.left.memory()));
+                clients.left.take(self.now, clients.hash(id))
+            } else {
+                clients[client].conns.is_empty()
+            };
+            clients.returns += u64::from(has_come_back);
+            if has_come_back && !is_new {
+                let it = &mut clients[client];
                 it.generation = it.generation.wrapping_add(1);
-                self.core.clients.returns += 1;
             }
             self.core.join_client(conn, client);
         }
@@ -599,7 +622,7 @@ impl Ctx<'_> {
         }
         let secret = SecretHash::new(core.fences.next_salt(), secret);
         let clients = &mut core.clients;
-        let client = clients.insert(&mut core.owners, id, adapter, ttl, secret);
+        let client = clients.insert(&mut core.owners, id, adapter, ttl, secret, self.now);
         self.record_client(client);
         Ok(client)
     }

@@ -4,6 +4,8 @@
 //! that is detached acquires nothing any more, from the first moment on: all its connections are their own
 //! owners again before the first of its waits is refused.
 
+use std::collections::VecDeque;
+
 use super::arena::NONE;
 use super::clients::{Client, Undoing};
 use super::conn::{Asker, ConnIndex};
@@ -19,6 +21,37 @@ use crate::base::{ConnId, Millis, Nanos};
 
 /// Most things of a client that are undone before a `detach` waits for its turn with the rest.
 const DETACHED_AT_ONCE: u32 = 256;
+
+/// A client that is kept for no time counts as one that has come back if it attaches again within this time.
+const LEFT_LATELY: Millis = Millis::from_secs(60);
+
+/// Most clients that are remembered after they left: the last ones.
+const LEFT_MAX: usize = 1_000;
+
+/// Clients with a time to live of 0 that left lately, for the count of returns alone. A client is known by the
+/// hash of its id: two ids share one about once in four billion.
+#[derive(Default)]
+pub(super) struct LeftLately(VecDeque<(Nanos, u32)>);
+
+impl LeftLately {
+    fn note(&mut self, now: Nanos, hash: u32) {
+        if self.0.len() == LEFT_MAX {
+            self.0.pop_front();
+        }
+        self.0.push_back((now, hash));
+    }
+
+    /// Forgets the client with this hash, and says whether it left lately.
+    pub(super) fn take(&mut self, now: Nanos, hash: u32) -> bool {
+        let is_it = |&(at, left): &(Nanos, u32)| left == hash && now < at.after(LEFT_LATELY);
+        let found = self.0.iter().position(is_it);
+        found.and_then(|index| self.0.remove(index)).is_some()
+    }
+
+    pub(super) fn memory(&self) -> usize {
+        self.0.capacity() * size_of::<(Nanos, u32)>()
+    }
+}
 
 impl Engine {
     /// Answered when everything is undone.
@@ -71,6 +104,7 @@ impl Engine {
             ..
         } = &mut self.core;
         let it = &mut clients[client];
+        it.seen = now;
         if !it.conns.is_empty() || it.undoing != Undoing::Nothing {
             return None;
         }
@@ -78,6 +112,8 @@ impl Engine {
         if presence != Presence::CutOff && it.ttl == Millis::ZERO {
             owner.leave(Presence::Leaving);
             it.undoing = Undoing::All;
+            let hash = clients.hash(owner.client_id().unwrap_or_default());
+            clients.left.note(now, hash);
         } else {
             owner.leave(Presence::Away);
             match presence {

@@ -85,7 +85,9 @@ impl Ctx<'_> {
 
     /// If the client is away, its time to live begins anew; an end that is later stays.
     fn restart_client_timer(&mut self, client: u32) {
-        let Client { owner, ttl, .. } = self.core.clients[client];
+        let it = &mut self.core.clients[client];
+        it.seen = self.now;
+        let (owner, ttl) = (it.owner, it.ttl);
         self.keep_client_until(owner, self.now.after(ttl));
     }
 

@@ -352,7 +352,7 @@ impl Ctx<'_> {
             }
             None => {
                 let clients = &mut core.clients;
-                let client = clients.insert(&mut core.owners, id, None, ttl, secret);
+                let client = clients.insert(&mut core.owners, id, None, ttl, secret, self.now);
                 clients[client].is_restored = true;
             }
         }
@@ -374,6 +374,7 @@ impl Ctx<'_> {
         let all: Vec<u32> = clients.iter().map(|(client, _)| client).collect();
         for client in all {
             let it = &mut clients[client];
+            it.seen = self.now;
             let deadline = self.now.after(it.ttl);
             it.timer = Some(timers.arm(it.owner.0, deadline, Due::client(client)));
         }

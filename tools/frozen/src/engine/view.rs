@@ -113,6 +113,10 @@ pub struct ClientView<'e> {
     pub held: u32,
     /// How many range locks it has.
     pub range_locks: u32,
+    /// Nanoseconds since it became known to this process.
+    pub since_ns: u64,
+    /// Nanoseconds since it was last heard of; 0 while it has a connection.
+    pub seen_ns: u64,
 }
 
 /// A counter, a value, a list or a barrier.
@@ -432,6 +436,11 @@ impl<'e> View<'e> {
                     generation: it.generation,
                     held: owner.holds.len(),
                     range_locks: stores.locks.ranges.segments_of(it.owner),
+                    since_ns: self.now.since(it.since),
+                    seen_ns: match it.conns.is_empty() {
+                        true => self.now.since(it.seen),
+                        false => 0,
+                    },
                 }
             });
             (slot, view)

@@ -9,11 +9,11 @@
 
 use fastrand::Rng;
 
-use crate::names::{CLIENTS, OWNERS, WRONG_SECRET};
-use crate::step::{
+use crate::lockstep::names::{CLIENTS, OWNERS, WRONG_SECRET};
+use crate::lockstep::step::{
     Attach, Conn, Heard, Ms, Name, News, Ns, OfClient, Popped, Rules, Span, Token, What,
 };
-use crate::table::{Cell, Ending, Kind, Reached, Verb, impossible};
+use crate::lockstep::table::{Cell, Ending, Kind, Reached, Verb, impossible};
 
 /// What a case needs of the engines. An error says what is wrong with them.
 pub trait Door {

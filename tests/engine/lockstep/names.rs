@@ -2,8 +2,8 @@
 
 use std::sync::LazyLock;
 
-use crate::step::{Name, OfClient};
-use crate::table::Verb;
+use crate::lockstep::step::{Name, OfClient};
+use crate::lockstep::table::Verb;
 
 /// Clients that connections attach to, then those that are registered.
 pub const CLIENTS: [OfClient; 4] = [

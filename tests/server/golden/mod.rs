@@ -2,15 +2,9 @@
 //! protocol, figures for Prometheus, help texts, man pages.
 //!
 //! The files of a folder are what is made for it now, no more and no fewer. After a change that is meant,
-//! `UPDATE_GOLDEN=1 cargo test --test golden` writes them anew; review them as a diff. Documents are made by
+//! `UPDATE_GOLDEN=1 cargo test --test server golden::` writes them anew; review them as a diff. Documents are made by
 //! a server over pipes, whose clock is still unless a scene moves it. Journals of every format have golden
-//! files of their own (`tests/journal/golden.rs`).
-
-#![allow(clippy::unwrap_used, missing_docs)]
-
-#[path = "../http_server/world.rs"]
-#[allow(dead_code, reason = "tests/http_server asks for more")]
-mod world;
+//! files of their own (`tests/store/journal/golden.rs`).
 
 mod documents;
 mod folder;

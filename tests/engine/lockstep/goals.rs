@@ -3,11 +3,13 @@
 //!
 //! What happens in between may spoil it; then the cell is reached by another case.
 
-use crate::asks::With;
-use crate::names::{BARRIERS, LISTS, RANGE_OWNERS, RESOURCES, keys};
-use crate::scene::{Aim, Holder, LONG, Line, MS, SHORT, Scene, Session, Stuff, Thing, Verdict};
-use crate::step::{Name, Restart, Span, Token, What};
-use crate::table::{Cell, Ending, Gets, Kind, Verb};
+use crate::lockstep::asks::With;
+use crate::lockstep::names::{BARRIERS, LISTS, RANGE_OWNERS, RESOURCES, keys};
+use crate::lockstep::scene::{
+    Aim, Holder, LONG, Line, MS, SHORT, Scene, Session, Stuff, Thing, Verdict,
+};
+use crate::lockstep::step::{Name, Restart, Span, Token, What};
+use crate::lockstep::table::{Cell, Ending, Gets, Kind, Verb};
 
 impl Scene<'_> {
     pub fn pursue(&mut self, cell: Cell) -> Verdict {

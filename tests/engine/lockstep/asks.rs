@@ -1,12 +1,14 @@
 //! What a verb is sent with: one request for each verb of the table.
 
-use crate::names::{
+use crate::lockstep::names::{
     BARRIERS, CHANNELS, COUNTERS, GROUPS, KEY_PATTERNS, LISTS, OWNERS, PATTERNS, RANGE_OWNERS,
     REQUEST_IDS, RESOURCES, STORED, VALUES, keys,
 };
-use crate::scene::{Aim, LONG, SHORT, Scene, Session};
-use crate::step::{Ask, Conn, End, Mode, Ms, Name, RangeRequest, Request, Span, Token, What};
-use crate::table::{Kind, Verb};
+use crate::lockstep::scene::{Aim, LONG, SHORT, Scene, Session};
+use crate::lockstep::step::{
+    Ask, Conn, End, Mode, Ms, Name, RangeRequest, Request, Span, Token, What,
+};
+use crate::lockstep::table::{Kind, Verb};
 
 /// What a sender has decided; the rest is chance.
 #[derive(Clone, Copy, Debug, Default)]

@@ -2,8 +2,10 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use crate::scene::{Door, Verdict};
-use crate::step::{Conn, Heard, Name, News, Ns, OfClient, Restart, Said, Subject, Token, What};
+use crate::lockstep::scene::{Door, Verdict};
+use crate::lockstep::step::{
+    Conn, Heard, Name, News, Ns, OfClient, Restart, Said, Subject, Token, What,
+};
 
 /// How far two engines have to be the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

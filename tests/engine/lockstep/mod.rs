@@ -5,11 +5,10 @@
 //! a case, `goals.rs` pursues the cells of the table in it, `noise.rs` does everything else. `pair.rs`
 //! compares; `driver.rs` is compiled once for each engine.
 //!
-//! A case replays from its seed: `LOCKSTEP_SEED=7 cargo test --test lockstep` plays only that one.
+//! A case replays from its seed: `LOCKSTEP_SEED=7 cargo test --test engine lockstep::` plays only that one.
 //! `LOCKSTEP_CASES` is how many are played instead of the usual number, `LOCKSTEP_REPORT=1` shows how often
 //! each cell was reached.
 
-#![allow(missing_docs, reason = "a test, not an interface")]
 #![allow(unreachable_pub, reason = "modules of a test have no outside")]
 #![allow(
     clippy::duplicate_mod,

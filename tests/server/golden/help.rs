@@ -4,7 +4,7 @@ use std::process::Command;
 
 use latchd::config::{self, Outcome};
 
-use crate::folder::Folder;
+use super::folder::Folder;
 
 /// What `latchd` prints with this option.
 fn of_latchd(option: &str) -> String {

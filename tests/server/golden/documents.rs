@@ -1,20 +1,20 @@
 //! Documents: of a server that has just started, of one that does a little of everything, and of one that
 //! has been started again.
 
+use latch_sim::pipe::ORIGIN;
 use latchd::base::{ConnId, Millis};
 use latchd::engine::types::{
     Attach, By, Effects, End, Input, Mode, RangeAsk, RangeRequest, Record, Request, Secret, Share,
     Sharing, Span,
 };
 use latchd::engine::{ClientLimit, Engine, Rules};
-use latchd::pipe::ORIGIN;
 use latchd::server::Settings;
 use latchd::store::{Memory, Store};
 use latchd::wire::client::frame;
 use latchd::wire::http::routes::{self, Method, Route};
 
-use crate::folder::Folder;
-use crate::world::{BEGIN, World, spelled};
+use super::folder::Folder;
+use crate::http_server::world::{BEGIN, World, spelled};
 
 /// Documents of the line protocol.
 const LINES: [(&str, &str); 12] = [

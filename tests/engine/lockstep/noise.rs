@@ -1,14 +1,14 @@
 //! Everything that can happen beside what a case pursues: other requests of all sessions, time, hang-ups,
 //! a disk that is slow or full, crowds.
 
-use crate::asks::With;
-use crate::names::{
+use crate::lockstep::asks::With;
+use crate::lockstep::names::{
     CLIENTS, CROWD, HELLO, MANY, OWNERS, RANGE_OWNERS, REQUEST_IDS, RESOURCES, SHARES, USERS, keys,
 };
-use crate::scene::{Aim, Holder, LONG, MS, SHORT, Scene, Session, Stuff, Thing, Verdict};
-use crate::step::{Mode, Ms, Name, Request, Span, Token, What};
-use crate::table::{Cell, Ending};
-use crate::table::{Kind, Verb, impossible};
+use crate::lockstep::scene::{Aim, Holder, LONG, MS, SHORT, Scene, Session, Stuff, Thing, Verdict};
+use crate::lockstep::step::{Mode, Ms, Name, Request, Span, Token, What};
+use crate::lockstep::table::{Cell, Ending};
+use crate::lockstep::table::{Kind, Verb, impossible};
 
 /// Most of what one crowd does.
 const CROWD_MAX: usize = 160;

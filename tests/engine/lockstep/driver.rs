@@ -17,7 +17,9 @@ use super::subject::engine::{
     RangeShown, Rules, SearchLimits, Someone, Status,
 };
 use super::subject::histogram::Histogram;
-use crate::step::{self, Heard, Ms, Name, News, Ns, Popped, Restart, Said, Subject, What};
+use crate::lockstep::step::{
+    self, Heard, Ms, Name, News, Ns, Popped, Restart, Said, Subject, What,
+};
 
 pub struct Driver {
     rules: step::Rules,
