@@ -47,12 +47,13 @@
 //!
 //! - [`cli`] is the command `latch`: a client that prints.
 //!
-//! Everything but [`ephemeral`], [`http_client`], [`client`] and what that needs exists only with the feature
-//! `daemon`. What is for developers is not in `src`: the simulator and the connection in memory are in
-//! `tools/sim`, the load generator is in `tools/load`, and what checks the engine from the inside is in
-//! `tools/judge`, compiled only with the feature `judge`.
+//! Everything but [`ephemeral`], [`http_client`], [`client`] and what that needs exists only with
+//! the feature `daemon`. What is for developers is not in `src`: the simulator and the connection
+//! in memory are in `tools/sim`, the load generator is in `tools/load`, and what checks the engine
+//! from the inside is in `tools/judge`, compiled only with the feature `judge`.
 
-// The fault disk and the model of etcd are also modules of this crate's own tests, and call it by its name.
+// The fault disk and the model of etcd are also modules of this crate's own tests, and call it by
+// its name.
 #[cfg(test)]
 extern crate self as latchd;
 

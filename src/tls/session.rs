@@ -26,7 +26,8 @@ use crate::server::{Handshake, Host, Transport, TransportMemory, Upkeep};
 pub const HANDSHAKE_BYTES_MAX: usize = 32 * 1024;
 
 /// What a session takes besides what it has received and not sent, about: keys, states, and the
-/// buffer that records are received in. `tests/server/tls_pipe.rs` compares it with what is allocated.
+/// buffer that records are received in. `tests/server/tls_pipe.rs` compares it with what is
+/// allocated.
 pub const SESSION_BYTES: usize = 9 * 1024;
 
 /// Most plaintext of one record.

@@ -1,7 +1,7 @@
 //! The examples do what they say, against the real daemon.
 //!
-//! `cargo test` builds them; `cargo test --test clients examples::` alone does not: then say `cargo build
-//! --examples` first.
+//! `cargo test` builds them. `cargo test --test clients examples::` alone does not: then say
+//! `cargo build --examples` first.
 
 #![allow(
     clippy::unwrap_used,

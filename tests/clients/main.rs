@@ -1,5 +1,5 @@
-//! The clients that programs use, against the real daemon: `client` over the line protocol, `http_client` over HTTP, and
-//! the examples.
+//! The clients that programs use, against the real daemon: `client` over the line protocol,
+//! `http_client` over HTTP, and the examples.
 
 #![allow(
     clippy::unwrap_used,

@@ -1,5 +1,5 @@
-//! An allocator that counts, on the thread that asks, so that each test has counts of its own: every byte that is
-//! allocated and not freed, and how often something is allocated.
+//! An allocator that counts, on the thread that asks, so that each test has counts of its own:
+//! every byte that is allocated and not freed, and how often something is allocated.
 
 #![allow(unsafe_code, reason = "an allocator cannot be written without")]
 

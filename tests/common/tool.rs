@@ -1,5 +1,5 @@
-//! The programs of `tools/` as processes. Cargo builds them as examples for `cargo test`, but not for
-//! `cargo test --test NAME`: then say `cargo build --examples` first.
+//! The programs of `tools/` as processes. Cargo builds them as examples for `cargo test`, but not
+//! for `cargo test --test NAME`: then say `cargo build --examples` first.
 
 use std::path::Path;
 use std::process::Command;

@@ -1,4 +1,5 @@
-//! HTTP on real sockets: what the pipes cannot show. The rest of it is in `tests/server/http_server`.
+//! HTTP on real sockets: what the pipes cannot show. The rest of it is in
+//! `tests/server/http_server`.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU32, Ordering};

@@ -163,8 +163,8 @@ fn client_with_the_token_gets_in_at_once_when_silent_strangers_come_back_for_eve
     }
 }
 
-/// There are 100 places for strangers. With a clock of its own (`tests/server/access.rs`) every such client
-/// gets in; here a busy machine may make a pause longer.
+/// There are 100 places for strangers. With a clock of its own (`tests/server/access.rs`) every
+/// such client gets in; here a busy machine may make a pause longer.
 #[test]
 fn client_that_pauses_before_its_token_gets_in_beside_strangers_that_come_again() {
     const PAUSE: Duration = Duration::from_millis(5);

@@ -1,7 +1,8 @@
 //! The engine by itself: time is a number, and there are no bytes.
 //!
-//! `lockstep` compares it with a frozen copy. `model`, `primitives` and `ranges` are random histories beside naive models; `records` is what survives; the
-//! others are plain tests. `cargo test --test engine ranges::` runs one of them.
+//! `lockstep` compares it with a frozen copy. `model`, `primitives` and `ranges` are random histories
+//! beside naive models; `records` is what survives; the others are plain tests.
+//! `cargo test --test engine ranges::` runs one of them.
 
 #![allow(
     clippy::unwrap_used,

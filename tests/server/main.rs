@@ -1,8 +1,10 @@
-//! The server in this process, over pipes or with bytes alone: what it answers, in what order, and what it costs.
+//! The server in this process, over pipes or with bytes alone: what it answers, in what order, and
+//! what it costs.
 //!
-//! Nothing here needs a process, a socket or a clock, so nothing depends on how busy the machine is. `script` holds
-//! the transcripts of `tests/scripts`; `cargo test --test server http_streams::` runs one of the others. What is
-//! allocated is counted for each thread, and so for each test (`tests/common/allocator.rs`).
+//! Nothing here needs a process, a socket or a clock, so nothing depends on how busy the machine
+//! is. `script` holds the transcripts of `tests/scripts`; `cargo test --test server http_streams::`
+//! runs one of the others. What is allocated is counted for each thread, and so for each test
+//! (`tests/common/allocator.rs`).
 
 #![allow(
     clippy::unwrap_used,

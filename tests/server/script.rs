@@ -1,7 +1,7 @@
 //! Every transcript against the server with pipes for a network and a number for the time.
 //!
-//! `UPDATE_SCRIPTS=1 cargo test --test server script::` writes what was said into the transcripts; review it
-//! as a diff.
+//! `UPDATE_SCRIPTS=1 cargo test --test server script::` writes what was said into the transcripts;
+//! review it as a diff.
 
 #![allow(clippy::unwrap_used, missing_docs)]
 

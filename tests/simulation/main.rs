@@ -1,5 +1,5 @@
-//! The simulators, which need much time and no clock: `seeds` plays the one of `tools/sim`, `cluster_sim` a cluster;
-//! `latch_sim` is the command.
+//! The simulators, which need much time and no clock: `seeds` plays the one of `tools/sim`,
+//! `cluster_sim` a cluster; `latch_sim` is the command.
 
 #![allow(
     clippy::unwrap_used,

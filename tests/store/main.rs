@@ -1,5 +1,5 @@
-//! What survives: the journal in this process (`journal`, `journal_full`), and the real daemon that is killed, starved
-//! and damaged (`durability`).
+//! What survives: the journal in this process (`journal`, `journal_full`), and the real daemon that
+//! is killed, starved and damaged (`durability`).
 
 #![allow(
     clippy::unwrap_used,

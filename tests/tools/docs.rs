@@ -1,7 +1,8 @@
 //! What README and docs say is what the code does: tables are made from the code and compared, the
 //! example is run, links lead somewhere.
 //!
-//! After a change of an option or a verb, `UPDATE_DOCS=1 cargo test --test tools docs::` writes them anew.
+//! After a change of an option or a verb, `UPDATE_DOCS=1 cargo test --test tools docs::` writes
+//! them anew.
 
 #![allow(
     clippy::unwrap_used,

@@ -59,8 +59,8 @@ fn the_daemon_needs_no_crate_of_the_clients() {
     }
 }
 
-/// What `cargo run` and `cargo build` make has nothing for developers in it: none of the tools, and of the daemon no
-/// code that only they need.
+/// What `cargo run` and `cargo build` make has nothing for developers in it: none of the tools, and
+/// of the daemon no code that only they need.
 #[test]
 fn what_ships_has_nothing_for_developers() {
     let Some(crates) = crates(&[]) else {

@@ -132,7 +132,8 @@ fn texts_are_read_as_the_compiler_reads_them() {
 }
 
 thread_local! {
-    /// What this thread has logged at level info and above; the other tests have threads of their own.
+    /// What this thread has logged at level info and above; the other tests have threads of their
+    /// own.
     static LINES: RefCell<Vec<String>> = const { RefCell::new(Vec::new()) };
 }
 

@@ -1,5 +1,6 @@
-//! The project itself: the load generator (`load`, `load_leases`), what the documents promise (`docs`, `http_docs`,
-//! `log_lines`, `openapi`), and what the source keeps to (`features`, `must_not_happen`, `secrets`, `tidy`).
+//! The project itself: the load generator (`load`, `load_leases`), what the documents promise
+//! (`docs`, `http_docs`, `log_lines`, `openapi`), and what the source keeps to (`features`,
+//! `must_not_happen`, `secrets`, `tidy`).
 
 #![allow(
     clippy::unwrap_used,

@@ -3,9 +3,9 @@
 //! `naive.rs` is the model, `ops.rs` what can happen, `world.rs` compares after each operation;
 //! `beyond.rs` is the same with crowds on one key, compared when the engine has come to rest;
 //! `stories.rs` keeps what once went wrong, `crowds.rs` and `fair.rs` are plain tests (on `table.rs`)
-//! and `deadlocks.rs`, whose numbers would be
-//! too large for a model. More cases: `PROPTEST_CASES=20000 cargo test --test engine model::`. No time
-//! passes but the numbers handed in.
+//! and `deadlocks.rs`, whose numbers would be too large for a model. More cases:
+//! `PROPTEST_CASES=20000 cargo test --test engine model::`. No time passes but the numbers handed
+//! in.
 
 #![allow(missing_docs, reason = "a test, not an interface")]
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]

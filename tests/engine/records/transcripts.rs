@@ -1,5 +1,5 @@
-//! Conversations with an engine that records. `UPDATE_SCRIPTS=1 cargo test --test engine records::` writes
-//! down what really happened; review it as a diff.
+//! Conversations with an engine that records. `UPDATE_SCRIPTS=1 cargo test --test engine records::`
+//! writes down what really happened; review it as a diff.
 //!
 //! ```text
 //! ## A heading begins a conversation, with an engine of its own.

@@ -1,7 +1,7 @@
 //! Random requests at both doors, from clients that have several connections: what a fuzzer would send.
 //!
-//! No answer is predicted here; `tests/engine/model` does that. The server must go on, `Engine::check` looks
-//! at the table after every turn, and when all have left nothing may be left.
+//! No answer is predicted here; `tests/engine/model` does that. The server must go on,
+//! `Engine::check` looks at the table after every turn, and when all have left nothing may be left.
 
 use fastrand::Rng;
 use latchd::engine::Rules;

@@ -1,7 +1,7 @@
 //! Transcripts: what clients of both protocols say, and everything that each of them is told.
 //!
-//! `UPDATE_SCRIPTS=1 cargo test --test server http_server::` writes what was said into the transcripts; review
-//! it as a diff. The notation is that of `tests/scripts`, and besides:
+//! `UPDATE_SCRIPTS=1 cargo test --test server http_server::` writes what was said into the
+//! transcripts; review it as a diff. The notation is that of `tests/scripts`, and besides:
 //!
 //! ```text
 //! a> GET /v1/locks/job              a client that begins with a method, or with quotes, speaks HTTP

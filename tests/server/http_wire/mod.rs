@@ -1,8 +1,8 @@
 //! What bytes mean at the HTTP door, as text: requests, and what is asked or refused.
 //!
-//! Each transcript is read at once, byte by byte, and with every other cut; all must come to the same.
-//! `UPDATE_SCRIPTS=1 cargo test --test server http_wire::` writes what was understood into the transcripts;
-//! review it as a diff.
+//! Each transcript is read at once, byte by byte, and with every other cut; all must come to the
+//! same. `UPDATE_SCRIPTS=1 cargo test --test server http_wire::` writes what was understood into
+//! the transcripts; review it as a diff.
 //!
 //! ```text
 //! ## What happens.

@@ -154,7 +154,8 @@ impl Server {
     }
 }
 
-/// The latchd beside this program. Where cargo builds this program as an example, that is one folder up.
+/// The latchd beside this program. Where cargo builds this program as an example, that is one
+/// folder up.
 fn latchd() -> io::Result<PathBuf> {
     let beside = std::env::current_exe()?.with_file_name("latchd");
     let above = beside
