@@ -64,12 +64,13 @@ impl Locks {
                     Noted::Disconnected
                 };
                 self.note(cx, noted, holder);
+                let freed = self.freed_at(cx, holder);
                 self.remove_holder(cx, holder);
                 // One event per key, however many of its slots the owner had.
                 if cx.is_watched() && !self.has_more_to_release(cx, owner, resource) {
                     cx.announce(Event::Release, self.table[resource].key.as_bytes());
                 }
-                self.grant_waiting(cx, resource);
+                self.grant_waiting_at(cx, resource, freed);
                 cx.finish(about);
             }
         }
