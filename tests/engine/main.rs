@@ -1,8 +1,8 @@
 //! The engine by itself: time is a number, and there are no bytes.
 //!
-//! `lockstep` compares it with a frozen copy. `model`, `primitives` and `ranges` are random histories
-//! beside naive models; `records` is what survives; the others are plain tests.
-//! `cargo test --test engine ranges::` runs one of them.
+//! `model` compares it with the reference model (`tools/model`), `lockstep` with a frozen copy, both on
+//! random histories. `many` is what would be too much for a model; `records` is what survives; the others
+//! are plain tests. `cargo test --test engine ranges::` runs one of them.
 
 #![allow(
     clippy::unwrap_used,
@@ -12,6 +12,8 @@
 
 mod clients;
 mod lockstep;
+mod many;
+#[cfg(target_os = "linux")]
 mod model;
 mod named_owners;
 mod primitives;
