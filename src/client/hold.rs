@@ -292,14 +292,15 @@ impl Hold {
     }
 }
 
-/// How long after a leader with this lease has failed a guard is renewed at the next one, at the latest.
+/// The longest time from the failure of a leader with this lease until a guard is renewed at the
+/// next leader.
 pub(super) fn failover_within(cluster_ttl: Millis) -> Duration {
     clock::duration(cluster_ttl).saturating_add(FOUND_WITHIN)
 }
 
 impl Bounds {
-    /// The shortest lease that outlasts a change of the leader and leaves so much, if the leader fails
-    /// just before a renewal.
+    /// The shortest lease that outlasts a change of the leader with `spare` left over, if the
+    /// leader fails just before a renewal.
     fn least_lease(self, cluster_ttl: Millis, spare: Duration) -> Duration {
         let needed = failover_within(cluster_ttl)
             .saturating_add(RENEW_EVERY_MIN)
@@ -399,7 +400,7 @@ impl fmt::Debug for LostSignal {
 mod tests {
     use super::*;
 
-    /// What `latch run` leaves for the command to end.
+    /// The time that `latch run` leaves for its command to end.
     const SPARE: Duration = Duration::from_millis(300);
 
     fn least_lease_s(ttl_s: u64) -> f64 {

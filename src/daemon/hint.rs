@@ -16,7 +16,8 @@ pub(super) fn try_it(address: SocketAddr, asks_for_token: bool) -> String {
     )
 }
 
-/// The same through a port that speaks TLS. The name has to be one of the certificate, which is not read here.
+/// The hint for a port that speaks TLS. Clients need a name from the certificate, which is not read
+/// here.
 pub(super) fn try_it_encrypted(address: SocketAddr, asks_for_token: bool) -> String {
     let and_token = match asks_for_token {
         true => ", and the token in $LATCH_AUTH_TOKEN",
@@ -30,8 +31,8 @@ pub(super) fn try_it_encrypted(address: SocketAddr, asks_for_token: bool) -> Str
     )
 }
 
-/// The same where clients have to show a certificate, which `latch` has none of. OpenSSL does not check the
-/// certificate of the daemon here.
+/// The hint for a port where clients need a certificate. `latch` shows none, so the hint uses
+/// OpenSSL. It does not check the certificate of the daemon here.
 pub(super) fn try_it_with_certificate(address: SocketAddr, asks_for_token: bool) -> String {
     let (condition, auth) = if asks_for_token {
         (

@@ -1,7 +1,8 @@
-//! One engine behind [`Subject`]: a [`What`] becomes its input, and what it answers becomes text.
+//! One engine behind [`Subject`]: a [`What`] becomes an input of it, and its effects become text.
 //!
-//! `main.rs` compiles this file twice, with the engine that ships and with the frozen one as `subject`. When
-//! the door of the engine that ships is rebuilt it gets a file of its own, which renders the same text.
+//! `main.rs` compiles this file twice, with the engine that ships and with the frozen one as
+//! `subject`. When the door of the engine that ships is rebuilt, that engine gets a file of its
+//! own, which renders the same text.
 
 use std::fmt::{Debug, Write};
 use std::rc::Rc;

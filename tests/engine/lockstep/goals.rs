@@ -1,7 +1,7 @@
-//! Pursues one cell of the table: makes a session of that kind, has it send the verb, and brings the ending
-//! about.
+//! Pursues one cell of the table: makes a session of that kind, lets it send the verb, and brings
+//! the ending about.
 //!
-//! What happens in between may spoil it; then the cell is reached by another case.
+//! Random inputs in between may spoil the attempt; then another case reaches the cell.
 
 use crate::lockstep::asks::With;
 use crate::lockstep::names::{BARRIERS, LISTS, RANGE_OWNERS, RESOURCES, keys};
@@ -228,7 +228,7 @@ impl Scene<'_> {
             self.send(slot, session, held, first)?;
             let token = self.token_of(session, key);
             match verb {
-                // To let go is the ending itself.
+                // A release is the ending itself.
                 Verb::Release | Verb::Resign if ending != Ending::Release => {}
                 Verb::Release | Verb::Resign | Verb::Reclaim | Verb::Renew | Verb::Position => {
                     (with.key, with.token) = (Some(key), token);
@@ -553,7 +553,7 @@ impl Scene<'_> {
         self.step(What::Restart(how))
     }
 
-    /// A shutdown begins. What comes then is refused, let go of or cut off.
+    /// A shutdown begins. Later requests are refused, and grants are released or cut off.
     pub fn drain(&mut self) -> Verdict {
         if !self.is_draining {
             self.step(What::Drain)?;

@@ -1,12 +1,12 @@
-//! The engine that ships and a frozen copy of the engine before it was rebuilt get the same random inputs,
-//! and have to answer and record the same.
+//! The engine that ships and a frozen copy of the engine before it was rebuilt get the same random
+//! inputs, and have to answer and record the same.
 //!
-//! `table.rs` says what is tried: every verb, by every kind of session, with every ending. `scene.rs` plays
-//! a case, `goals.rs` pursues the cells of the table in it, `noise.rs` does everything else. `pair.rs`
-//! compares; `driver.rs` is compiled once for each engine.
+//! `table.rs` lists the combinations: every verb, by every kind of session, with every ending.
+//! `scene.rs` plays a case, `goals.rs` pursues the cells of the table in it, `noise.rs` does
+//! everything else. `pair.rs` compares; `driver.rs` is compiled once for each engine.
 //!
-//! A case replays from its seed: `LOCKSTEP_SEED=7 cargo test --test engine lockstep::` plays only that one.
-//! `LOCKSTEP_CASES` is how many are played instead of the usual number, `LOCKSTEP_REPORT=1` shows how often
+//! A case replays from its seed: `LOCKSTEP_SEED=7 cargo test --test engine lockstep::` plays only
+//! that one. `LOCKSTEP_CASES` sets the number of cases, and `LOCKSTEP_REPORT=1` shows how often
 //! each cell was reached.
 
 #![allow(unreachable_pub, reason = "modules of a test have no outside")]
@@ -41,7 +41,8 @@ const CASES: u64 = 1_600;
 /// Cells that a case pursues.
 const GOALS: u64 = 6;
 
-/// Goes through all cells, far apart from each other. It has no divisor in common with their number.
+/// The step from one pursued cell to the next. It and the number of cells have no common divisor,
+/// so all cells have their turn.
 const STRIDE: u64 = 607;
 
 type Subjects = [Box<dyn Subject>; 2];
@@ -197,7 +198,7 @@ fn every_cell_is_reached() {
 }
 
 #[test]
-fn engines_at_rest_have_said_the_same() {
+fn engines_have_equal_effects_at_rest() {
     for seed in 0..CASES / 40 {
         if let Err(why) = play(seed, frozen_and_today, Compare::AtRest) {
             panic!("{why}");
@@ -331,7 +332,7 @@ fn every_alteration_is_noticed() {
 }
 
 #[test]
-fn what_is_said_is_compared_at_rest_and_not_in_which_turn() {
+fn effects_are_compared_at_rest_and_not_by_turn() {
     assert_ne!(alarm(Alteration::DropsAnEffect, Compare::AtRest), None);
     assert_eq!(alarm(Alteration::DoesOtherWork, Compare::AtRest), None);
 }

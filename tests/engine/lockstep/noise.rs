@@ -1,5 +1,5 @@
-//! Everything that can happen beside what a case pursues: other requests of all sessions, time, hang-ups,
-//! a disk that is slow or full, crowds.
+//! Random inputs around the cells that a case pursues: other requests of all sessions, time,
+//! hang-ups, a disk that is slow or full, crowds.
 
 use crate::lockstep::asks::With;
 use crate::lockstep::names::{
@@ -483,8 +483,8 @@ impl Scene<'_> {
         self.send(slot, session, verb, with)
     }
 
-    /// Many hold something, then wait for what others hold. Searches for deadlocks get a little work in each
-    /// turn, while some holders let go.
+    /// Many connections hold keys or ranges, then wait for the keys and ranges of others. Searches
+    /// for deadlocks get a little work in each turn, while some holders release theirs.
     fn tangle(&mut self) -> Verdict {
         let slots = 0..self.lines.len();
         let mut slots: Vec<usize> = slots.filter(|&it| self.lines[it].may_ask()).collect();
@@ -555,8 +555,8 @@ impl Scene<'_> {
         self.send(slot, session, verb, with)
     }
 
-    /// One session gets very much, or very many wait for one key. Then it ends at once, which takes several
-    /// turns.
+    /// One session gets very many grants, or very many connections wait for one key. Then the
+    /// session or the key's holder ends in one input, which takes several turns to undo.
     fn some_crowd(&mut self) -> Verdict {
         if !self.one_in(2) {
             return self.some_request();
@@ -703,12 +703,12 @@ impl Scene<'_> {
         Ok(())
     }
 
-    /// Whether there are so many connections that many can wait at a time.
+    /// Whether there are enough connections for a crowd of waiters.
     pub fn is_crowded(&self) -> bool {
         self.lines.len() > CROWD_LINES_MIN
     }
 
-    /// Very many wait for one key, or for each other, and go on together.
+    /// Very many connections wait for one key, or for each other, and are served together.
     pub fn crowd_of_waiters(&mut self) -> Verdict {
         let Some(first) = self.session(Kind::Plain)? else {
             return Ok(());
@@ -824,7 +824,7 @@ impl Scene<'_> {
         Ok(())
     }
 
-    /// The disk keeps requests of a client waiting, on several of its connections, while its leases end.
+    /// Requests of a client wait for the disk on several of its connections, while its leases end.
     fn stall_a_client_that_holds(&mut self) -> Verdict {
         let Some(session) = self.session(Kind::Attached)? else {
             return Ok(());

@@ -10,27 +10,27 @@ use crate::lockstep::step::{
 /// How far two engines have to be the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Compare {
-    /// In everything, and at once: also in what an input cost and in when time has to pass.
+    /// After each input, in everything: also in its cost and in the next deadline.
     Exactly,
-    /// When both have come to rest at one instant: in what each connection was told meanwhile, in order,
-    /// and in what the records amount to. In which turn something is said does not matter.
+    /// After both have come to rest at one instant: in the effects for each connection, in order,
+    /// and in the state that the records amount to. The turn of an effect does not matter.
     AtRest,
 }
 
 /// How many inputs are shown of a case that fails.
 const SHOWN: usize = 20;
 
-/// So often everything is looked at that can be seen from outside, and checked that must always hold.
+/// After so many inputs all visible state is compared, and the invariants are checked.
 const LOOK_EVERY: u64 = 48;
 
-/// So often the figures are compared that are cheap to read.
+/// After so many inputs the figures that are cheap to read are compared.
 const FIGURES_EVERY: u64 = 5;
 
 /// Most turns until an engine has come to rest.
 const TURNS_MAX: usize = 100_000;
 
 pub struct Pair {
-    /// The frozen engine, and the one that ships. Cases go on with the answers of the first.
+    /// The frozen engine, and the engine that ships. Cases continue with the answers of the first.
     subjects: [Box<dyn Subject>; 2],
     compare: Compare,
     conns: Vec<Conn>,
@@ -123,8 +123,8 @@ impl Pair {
     }
 }
 
-/// Applies an input, and has time pass without going on until nothing is left to do. A request that is put
-/// off is put again.
+/// Applies an input, and runs turns at the same instant until no work is left. A request that is
+/// put off is applied again.
 fn rest(subject: &mut dyn Subject, now: Ns, what: &What) -> Verdict<Heard> {
     let mut all = subject.apply(now, what);
     for _ in 0..TURNS_MAX {
@@ -149,7 +149,8 @@ fn rest(subject: &mut dyn Subject, now: Ns, what: &What) -> Verdict<Heard> {
     Err("does not come to rest".to_owned())
 }
 
-/// What each connection was told, in order. Marks say when something may be told, not what.
+/// The effects for each connection, in order. Marks say when an effect may be sent, not what it
+/// says.
 fn by_conn(heard: &Heard) -> BTreeMap<Conn, Vec<&str>> {
     let mut all: BTreeMap<Conn, Vec<&str>> = BTreeMap::new();
     for Said { text, to, .. } in &heard.effects {

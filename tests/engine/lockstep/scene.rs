@@ -1,11 +1,11 @@
-//! Plays one case: sessions of every kind, what they ask for, and how it ends; between that, everything
-//! else that can happen to an engine.
+//! Plays one case: sessions of every kind, their requests and their endings, with random inputs in
+//! between.
 //!
-//! A case pursues some cells of the table (`table.rs`) one after another, with random inputs around them
-//! (`noise.rs`), and counts which cells were reached, meant or not. It plays the server's part: a
-//! connection that waits for an answer asks for nothing, a request that was put off comes again as it was,
-//! a slot is used again only after its connection has left, time never goes back. Neutral: it knows the
-//! engine only as a [`Door`].
+//! A case pursues some cells of the table (`table.rs`) one after another, with random inputs around
+//! them (`noise.rs`), and counts which cells were reached, intended or not. It plays the server's
+//! part: a parked connection sends no request, a request that was put off comes again unchanged, a
+//! slot is used again only after its connection has left, time never goes back. Neutral: it knows
+//! the engine only as a [`Door`].
 
 use fastrand::Rng;
 
@@ -313,7 +313,7 @@ impl<'d> Scene<'d> {
         if let Some(waited) = &waited {
             match &news {
                 News::TimedOut => self.credit(waited, Ending::TimeOut),
-                // A pop that was in vain has no other answer.
+                // A pop that times out has no other answer.
                 News::Answer if matches!(asked.verb, Some((Verb::AwaitPop, _))) => {
                     self.credit(waited, Ending::TimeOut);
                 }
@@ -560,7 +560,7 @@ impl<'d> Scene<'d> {
         });
     }
 
-    /// Nobody is connected any more. Some of what was there is there again.
+    /// No connection is left. Some of the earlier grants, ranges and places exist again.
     fn note_restarted(&mut self, ending: Ending) {
         self.is_draining = false;
         self.durable = 0;
@@ -670,7 +670,7 @@ impl<'d> Scene<'d> {
 
     // ---- sessions ----
 
-    /// A connection that may ask, and of which `is_it` is true. If there is none, one takes the place of
+    /// A free connection for which `is_it` is true. If there is none, a new one takes the place of
     /// another.
     pub fn free_line(&mut self, is_http: bool, is_it: impl Fn(&Line) -> bool) -> Verdict<usize> {
         let all = 0..self.lines.len();
@@ -904,7 +904,7 @@ impl<'d> Scene<'d> {
         Ok(())
     }
 
-    /// Connections that have to be closed are, requests that were put off go on.
+    /// Reconnects connections that have to be closed, and sends requests that were put off again.
     pub fn tidy_up(&mut self) -> Verdict {
         for slot in 0..self.lines.len() {
             if self.lines[slot].overrun {
@@ -916,7 +916,8 @@ impl<'d> Scene<'d> {
         Ok(())
     }
 
-    /// The things of a session that a verb got, or that were there when it was sent, the latest last.
+    /// The things of a session that a verb got, or that existed when the verb was sent. The latest
+    /// is last.
     pub fn marked(&self, session: Session, verb: Verb, is_own: bool) -> Vec<Thing> {
         let marks = |it: &&Thing| match is_own {
             true => it.own,

@@ -1,8 +1,8 @@
-//! Inputs and answers of a lock table in words of their own, so that two engines with different types can
-//! be given the same inputs.
+//! Inputs and effects of a lock table in neutral types, so that two engines with different types
+//! can get the same inputs.
 //!
-//! Types only. `driver.rs` turns a [`What`] into an input of one engine and renders what the engine
-//! answers; `scene.rs` makes the inputs.
+//! Types only. `driver.rs` turns a [`What`] into an input of one engine and renders the effects of
+//! the engine; `scene.rs` makes the inputs.
 
 use std::fmt;
 
@@ -172,7 +172,7 @@ pub enum Request {
     },
 }
 
-/// Bytes as clients name them: where they begin, and how many they are; 0 is all to the end.
+/// Bytes as clients name them: the first byte and the length; a length of 0 has no end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Span {
     pub start: u64,
@@ -240,10 +240,10 @@ pub struct Popped {
 pub struct Restart {
     /// How many of the last records are lost.
     pub lost: u64,
-    /// Whether something that was told may be missing among the others.
+    /// Whether acknowledged changes may be missing among the other records.
     pub may_have_lost: bool,
-    /// Another member takes over: it has replayed the records before it knew its epoch, and its fences
-    /// begin above this one.
+    /// Another member takes over: it has replayed the records before it knew its epoch, and its
+    /// fences begin above this one.
     pub failover_above: Option<u64>,
 }
 
@@ -286,7 +286,7 @@ pub enum What {
 }
 
 impl What {
-    /// The connection that asks and is owed an answer, if this is a request.
+    /// The connection that gets the answer, if this is a request.
     pub fn asker(&self) -> Option<Conn> {
         match *self {
             Self::Request(conn, _)
@@ -334,7 +334,7 @@ pub enum News {
 pub struct Said {
     /// All of it, to be compared.
     pub text: String,
-    /// The connections that are told; none for a mark or a note.
+    /// The connections that get the effect; none for a mark or a note.
     pub to: Vec<Conn>,
     pub news: News,
 }
@@ -354,7 +354,8 @@ pub struct Rules {
     pub durable: bool,
     pub auto_release: bool,
     pub deadlock_detection: bool,
-    /// What a search for a deadlock may spend at once, and how often it begins anew; none for the default.
+    /// The work budget of one slice of a deadlock search, and how often a search restarts; none for
+    /// the default.
     pub search: Option<(u64, u32)>,
     /// 0 is none, 1 expiries, 2 all.
     pub notes: u8,

@@ -1,11 +1,11 @@
-//! The table of everything that is tried together: every verb, by every kind of session, with every ending
-//! of what it got or waits for.
+//! The table of all combinations: every verb, by every kind of session, with every ending of the
+//! grant, place or wait that the verb made.
 //!
-//! A cell is *reached* if a session of that kind has sent the verb, and what the verb got or waits for has
-//! met that ending. Some verbs get nothing, and what others get cannot meet every ending: then it is
-//! something else that the session had when it sent the verb (see [`Gets::can_meet`]). Cells that cannot
-//! exist have a reason ([`impossible`]). Neutral: knows no engine. To add a verb, add a row to [`Verb`], say
-//! what it gets, and have `scene.rs` send it.
+//! A cell is *reached* if a session of that kind has sent the verb, and the result of the verb has
+//! met that ending. Some verbs have no result, and some results cannot meet every ending. Then the
+//! ending is met by something else that the session had when it sent the verb (see
+//! [`Gets::can_meet`]). Cells that cannot exist have a reason ([`impossible`]). Neutral: knows no
+//! engine. To add a verb, add a row to [`Verb`], say what it gets, and have `scene.rs` send it.
 
 use std::fmt::Write;
 
@@ -69,11 +69,11 @@ pub enum Kind {
     Keep,
 }
 
-/// How something ends. What survives an ending has met it as well: a grant that is kept has met the end of
-/// its connection.
+/// How a grant, a place or a wait ends. One that survives an ending has met it as well: a kept
+/// grant has met the end of its connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ending {
-    /// The client lets go.
+    /// The client releases it.
     Release,
     /// Its lease is over, or the time to live of its client.
     Expiry,
@@ -340,8 +340,8 @@ impl Reached {
         Cell::possible().filter(|it| self.of(*it) == 0).collect()
     }
 
-    /// A table for people: a row for each verb, a block for each kind of session. A dash is a cell that
-    /// cannot exist.
+    /// A table to read: a row for each verb, a block for each kind of session. A dash is a cell
+    /// that cannot exist.
     pub fn report(&self) -> String {
         let mut out = String::new();
         for kind in Kind::ALL {

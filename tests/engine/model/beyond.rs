@@ -1,9 +1,8 @@
 //! Beyond every quantum: hundreds of holds per client on one key, and the model as the judge.
 //!
-//! The engine does only so much at a time, so it is compared when it has come to rest: whatever is
-//! left over, put off or set aside, in the end everybody was told what the model says, in whatever
-//! order that is told to different ears. One key only, because between keys the order of fences is
-//! then open.
+//! The engine works in slices, so it is compared after it has come to rest. By then each connection
+//! must have got the effects that the model expects; the order among connections is open. One key
+//! only, because between keys the order of fences is then open.
 
 use latchd::base::{ConnId, Millis, Nanos, Token};
 use latchd::engine::types::{Effect, Effects, Input, Mode, Reply, Request};
@@ -58,11 +57,11 @@ enum Op {
     Leave {
         client: usize,
     },
-    /// Time passes, and nobody looks.
+    /// Time passes without a turn of the engine.
     Pass {
         ms: u64,
     },
-    /// Everything that is due is done, in turns of so much work.
+    /// The engine does all due work, in turns with this work budget.
     Turns {
         work: u64,
     },
@@ -275,7 +274,7 @@ impl Pair {
         Ok(is_put_off)
     }
 
-    /// Lets the engine do everything that is due, in turns of so much work, and compares.
+    /// Lets the engine do all due work, in turns with this work budget, and compares.
     fn settle(&mut self, work: u64) -> Verdict {
         let mut turns = 0;
         loop {
@@ -431,9 +430,9 @@ fn a_request_that_ends_some_of_a_crowd_of_leases_ends_no_later_wait() {
     pair.end().unwrap();
 }
 
-/// Leases of a crowd are over, and nobody has looked yet. They are renewed one after the other, and
-/// each renewal ends only some of them, so that the one of an enqueue is still there when its own
-/// renewal comes: that has told its end, and there is nothing left to wait for.
+/// The leases of a crowd are over, and the engine has had no turn yet. They are renewed one after
+/// the other, and each renewal ends only some of them. So the lease of an enqueue is still there
+/// when its own renewal comes. That renewal reports the end, and nothing is left to wait for.
 #[test]
 fn a_renewal_finds_the_lease_of_an_enqueue_over_behind_a_crowd() {
     let (client, write, wait) = (0, false, 0);

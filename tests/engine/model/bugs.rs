@@ -1,8 +1,8 @@
-//! Shows that the model notices what goes wrong: deliberate bugs between the engine and the model.
+//! Shows that the model notices deliberate bugs between the engine and the model.
 //!
-//! Each row changes what the engine said or recorded as a bug would: it drops, repeats, reorders or
-//! alters one thing. Random scripts are played until the row had something to change; then the model
-//! must complain, at the latest by the end of that script.
+//! Each row changes the effects or records of the engine as a bug would: it drops, repeats,
+//! reorders or alters one of them. Random scripts are played until the row had something to change;
+//! then the model must complain, at the latest by the end of that script.
 
 use std::cell::RefCell;
 use std::rc::Rc;

@@ -1,5 +1,6 @@
-//! Shows that random scripts reach every cell: each verb with each kind of session, and each ending of a grant
-//! with each kind of session that can end so. A cell that becomes empty is a product that nobody tests.
+//! Shows that random scripts reach every cell: each verb with each kind of session, and each ending
+//! of a grant with each kind of session that can end so. An empty cell is a combination that no
+//! test covers.
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -56,8 +57,8 @@ const VERBS: [&str; 28] = [
 /// What is asked in the name of an HTTP owner.
 const OF_HTTP: [&str; 4] = ["acquire", "release", "renew", "resign"];
 
-/// How grants end, and of whom. One of a keeper, and one of a client with several connections, does not end
-/// with a connection.
+/// How grants end, by kind of session. A grant of a keeper, or of a client with several
+/// connections, does not end with a connection.
 const ENDINGS: &[(&str, &[&str])] = &[
     ("released", &[CONN, KEEPER, CLIENT, CLIENTS, HTTP]),
     ("resigned", &[CONN, KEEPER, CLIENT, HTTP]),

@@ -1,9 +1,10 @@
 //! The engine against the reference model (`tools/model`), in lockstep.
 //!
-//! `ops.rs` says what can happen, and `world.rs` tells both and compares after every input. `beyond.rs` is
-//! the same with crowds on one key, compared when the engine has come to rest; `ranges.rs` draws byte ranges
-//! beside keys; `stories.rs` keeps what once went wrong. `bugs.rs` shows that the model notices what goes
-//! wrong, and `cells.rs` that scripts reach everything. No time passes but the numbers handed in. More cases:
+//! `ops.rs` draws random operations; `world.rs` makes an input of each, gives it to the engine and
+//! the model, and compares after every input. `beyond.rs` does the same with crowds on one key,
+//! compared after the engine has come to rest. `ranges.rs` draws byte ranges beside keys, and
+//! `stories.rs` keeps past failures. `bugs.rs` shows that the model notices bugs, and `cells.rs`
+//! that scripts reach everything. Time is only a number in the input. More cases:
 //! `PROPTEST_CASES=20000 cargo test --test engine model::`.
 
 #![allow(unreachable_pub, reason = "modules of a test have no outside")]
@@ -23,14 +24,15 @@ use self::ops::Script;
 use self::world::World;
 
 proptest! {
-    // Long cases, so many of them to try when one of them is made shorter.
+    // The cases are long, so shrinking one of them needs many steps.
     #![proptest_config(ProptestConfig {
         max_shrink_iters: 20_000,
         failure_persistence: None,
         ..ProptestConfig::default()
     })]
 
-    /// Every report of a deadlock is a circle, and every circle is reported to the one who closes it.
+    /// Every report of a deadlock is a cycle, and every cycle is reported to the request that
+    /// closes it.
     #[test]
     fn deadlocks_are_found_as_the_model_finds_them(
         rules in ops::tangled_rules(),

@@ -1,7 +1,8 @@
-//! What can happen in a case, and how likely it is: every verb, for every kind of session, with every ending.
+//! Random operations and their weights: every verb, for every kind of session, with every ending.
 //!
-//! Few connections, few names, short times: everybody meets everybody, and deadlines often fall on the
-//! same instant. An operation says little; `world.rs` makes an input of it that the server could send.
+//! Few connections, few names, short times: sessions conflict often, and deadlines often fall on
+//! the same instant. An operation says little; `world.rs` makes an input of it that the server
+//! could send.
 
 use std::fmt;
 
@@ -20,11 +21,12 @@ pub const LINES: usize = 4;
 /// Names of locks.
 pub const KEYS: [&[u8]; 4] = [b"a", b"a.b", b"pool", b"a name of more than 22 bytes"];
 
-/// Names of everything else. None of them is a lock's: what is said about a name waits for the last record
-/// of that name, and between two tables the order of what happens at one instant is open.
+/// Names of everything else. None of them names a lock: an effect about a name waits for the last
+/// record of that name, and the order of effects of two tables at one instant is open.
 pub const NAMES: [&[u8]; 4] = [b"a.c", b"n.m", b"n", b"another name of more than 22 bytes"];
 
-/// A pattern, from a tiny alphabet, so that patterns meet. Some match names of keys, some are refused.
+/// A pattern, from a tiny alphabet, so that patterns overlap. Some match names of keys, some are
+/// refused.
 pub fn pattern_of(number: u16) -> Vec<u8> {
     const USUAL: [&str; 6] = ["a", "*", "a.*", ">", "n.>", "x*"];
     const TOKENS: [&str; 8] = ["", "a", "b", "*", "*", ">", "a", "n"];
@@ -116,10 +118,10 @@ pub enum Op {
     Turn(Step),
     MemoryFull(bool),
     StorageFull(bool),
-    /// All but so many records are kept.
+    /// All records but the last ones, as many as this, are durable.
     Durable(u64),
     Drain,
-    /// The server is gone, and another one begins with the records; so many that were not kept are lost.
+    /// The server restarts with its records; as many as this that were not durable are lost.
     Restart(u64),
     /// A connection is cut off, as when the server is about to stop.
     CutOffOne(usize),
@@ -311,7 +313,7 @@ pub fn tangled_rules() -> impl Strategy<Value = Rules> {
     })
 }
 
-/// A case in which everybody holds much and waits long, so that many wait for each other.
+/// A case in which every session holds much and waits long, so that many wait for each other.
 pub fn tangle(len_max: usize) -> impl Strategy<Value = Script> {
     let wait = || 1..=400_u64;
     let usual = || prop_oneof![20 => key_and_mode(), 3 => Just((3, Mode::Slot { limit: 1 }))];

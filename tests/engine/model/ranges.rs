@@ -43,7 +43,7 @@ fn rules() -> impl Strategy<Value = Rules> {
     )
 }
 
-/// Deadlocks are always told; at once, or when time passes.
+/// Deadlocks are always reported: immediately, or when time passes.
 fn detecting() -> impl Strategy<Value = Rules> {
     let at_once_work = prop_oneof![3 => Just(SearchLimits::default().at_once_work), 1 => Just(0)];
     at_once_work.prop_map(|at_once_work| Rules {
@@ -69,8 +69,8 @@ proptest! {
         run(rules, &script)?;
     }
 
-    /// Many that hold and wait for much at once: every report of a deadlock is a circle, every
-    /// circle is reported once, and no waiter is ever stuck.
+    /// Many sessions hold and wait for many ranges: every report of a deadlock is a cycle, every
+    /// cycle is reported once, and no waiter is ever stuck.
     #[test]
     fn circles_through_ranges_and_keys_are_found_as_the_model_finds_them(
         rules in detecting(),
@@ -91,7 +91,8 @@ fn run(rules: Rules, script: &Script) -> Result<(), TestCaseError> {
     play(rules, script, false)
 }
 
-/// Plays a script. If the world rests after each operation, every circle is told before the next one.
+/// Plays a script. If the world rests after each operation, every cycle is reported before the next
+/// one.
 fn play(rules: Rules, script: &Script, rests: bool) -> Result<(), TestCaseError> {
     let mut world = World::new(rules);
     for (index, op) in script.0.iter().enumerate() {
@@ -151,7 +152,7 @@ fn model_lets_waiters_pass_in_the_order_of_the_engine() {
 /// The client waits on two connections. One of them holds a slot of its own, and waits for the
 /// other one as the client: so it is stuck, and a wait that leads to it is a circle.
 #[test]
-fn circle_through_a_client_that_waits_on_two_connections_is_found() {
+fn cycle_through_a_client_that_waits_on_two_connections_is_found() {
     let attach = |conn| Op::Attach {
         conn,
         client: 0,

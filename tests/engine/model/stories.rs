@@ -22,7 +22,7 @@ fn run(rules: Rules, script: &[Op]) {
     }
 }
 
-/// Somebody asks for a key that is read and written.
+/// A connection asks for a key that is read and written.
 fn acquire(conn: usize, mode: Mode, wait: u64, lease: u64) -> Op {
     let verb = Verb::Acquire(1, mode, wait, Some(lease));
     Op::Ask { conn, verb }

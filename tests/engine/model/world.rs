@@ -1,9 +1,9 @@
-//! The engine and the model side by side: every input goes to both, and what the engine makes of it is
-//! what the model expects.
+//! The engine and the model side by side: every input goes to both, and the effects of the engine
+//! are those that the model expects.
 //!
-//! Plays the server's part as far as the engine can tell: a parked connection asks nothing, a request
-//! that is put off is asked again after a turn, a slot is reused only after its connection has ended,
-//! serial numbers never return, time never goes back.
+//! Plays the server's part as far as the engine can tell: a parked connection sends no request, a
+//! request that is put off is asked again after a turn, a slot is reused only after its connection
+//! has ended, serial numbers never return, time never goes back.
 
 use latchd::base::{ConnId, Millis, Nanos, Token};
 use latchd::engine::types::{
@@ -27,7 +27,8 @@ pub type Filter = Box<dyn FnMut(&Input<'_>, &mut Effects, &mut Vec<Record>)>;
 
 pub struct World {
     engine: Engine,
-    /// Is told the same, and must do the same: decisions follow from nothing but inputs.
+    /// A second engine with the same inputs. Its effects must be the same, because inputs decide
+    /// everything.
     twin: Engine,
     /// Knows only the records, and never lets time pass, as a standby that follows.
     standby: Engine,
@@ -37,7 +38,7 @@ pub struct World {
     conns: [ConnId; CONNS],
     hung_up: [bool; CONNS],
     last_serial: u32,
-    /// Every token that was told, with its key.
+    /// Every token from an effect, with its key.
     tokens: Vec<(Vec<u8>, Token)>,
     popped: Vec<Popped>,
     /// Everything that was recorded, and how much of it is kept.
@@ -170,7 +171,7 @@ impl World {
                 self.apply(Input::HungUp(self.conns[conn], on))
             }
             Op::Stalled(conn, on) => self.apply(Input::Stalled(self.conns[conn], on)),
-            // It is said once for each renewal, and taken back once.
+            // The server sends this once for each renewal, and takes it back once.
             Op::OwnerStalled(owner, on) => {
                 let owner = OWNERS[owner % OWNERS.len()];
                 self.apply(Input::OwnerStalled(owner, false))?;
@@ -232,7 +233,7 @@ impl World {
         }
     }
 
-    /// The end of every case: everybody leaves, and everything that has a time runs out.
+    /// The end of every case: all connections leave, and all leases and times to live run out.
     pub fn end(&mut self) -> Verdict {
         if self.stops {
             self.restart(0)?;
@@ -499,7 +500,8 @@ impl World {
         if !(self.is_deaf)(&input) {
             self.engine.apply(self.now, input.clone(), &mut out);
             if self.puts_off_searches && matches!(input, Input::Request(..)) {
-                // A search that is put off ends in the next turn, and its answer is that of the request.
+                // A search that is put off ends in the next turn, and its answer is the answer of
+                // the request.
                 self.engine.apply(self.now, Input::Time(u64::MAX), &mut out);
             }
         }
@@ -548,7 +550,7 @@ impl World {
         Ok(is_put_off)
     }
 
-    /// Notes which kind of session has asked for what, and how the grants ended that were there before.
+    /// Notes the verb and the kind of session of each request, and how earlier grants ended.
     fn note_reached(&self, input: &Input<'_>, before: &[(u64, &'static str)]) {
         let Some(cells) = &self.cells else {
             return;
@@ -619,7 +621,7 @@ pub fn same_holders(engine: &Engine, model: &Model, now: Nanos, key: &[u8]) -> V
     let holders = theirs.into_iter().flat_map(|it| it.holders()).enumerate();
     let holders: Vec<Shown> = holders
         .map(|(at, it)| Shown {
-            // Which of several grants of one input has which fence is seen when it is told.
+            // If one input makes several grants, their fences are known only from the answers.
             fence: ours.get(at).and_then(|ours| ours.fence).map(|_| it.fence.0),
             conn: it.conn,
             client: it.client.map(Into::into),

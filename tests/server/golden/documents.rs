@@ -1,5 +1,5 @@
-//! Documents: of a server that has just started, of one that does a little of everything, and of one that
-//! has been started again.
+//! Golden documents: of a server that has just started, of one that does a little of everything,
+//! and of one after a restart.
 
 use latch_sim::pipe::ORIGIN;
 use latchd::base::{ConnId, Millis};
@@ -66,8 +66,7 @@ const PAGES: [(&str, &str); 30] = [
     ("metrics", "/metrics"),
 ];
 
-/// Figures of how things are kept in memory: they change with the code, and so does the length of a document
-/// that has one.
+/// Figures of memory: they change with the code, and so does the length of a document that has one.
 const NOT_COMPARED: [&str; 2] = ["\"memory_bytes\":", "\nlatchd_memory_used_bytes "];
 
 /// Puts a sign in the place of each number that is not compared.

@@ -81,7 +81,7 @@ fn difference(golden: &str, made: &str) -> Option<String> {
 }
 
 #[test]
-fn the_first_line_that_differs_is_told() {
+fn first_differing_line_is_reported() {
     assert_eq!(difference("a\nb\n", "a\nb\n"), None);
     let told = difference("a\nb\n", "a\nc\n").unwrap();
     assert_eq!(told, "2:\n  was Some(\"b\")\n  is  Some(\"c\")");

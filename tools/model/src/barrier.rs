@@ -1,15 +1,15 @@
-//! Barriers: connections wait until enough of them have come.
+//! Barriers: connections wait until enough of them have arrived.
 //!
-//! The last to come releases all. The first to leave early, or whose time is over, ends the wait of all
-//! others with `timeout`. Either way the barrier is gone, and its name can be used again. If a peer hangs
-//! up, the barrier has failed at once, and the others are told when time passes.
+//! The last arrival releases all waiters. If a waiter leaves early or its wait ends, all the others
+//! get `timeout`. Either way the barrier is gone, and its name can be used again. If a peer hangs
+//! up, the barrier fails at that instant, and the other waiters are answered when time passes.
 
 use latchd::base::{ConnId, Millis};
 use latchd::engine::types::{Refusal, Reply};
 
 use crate::{Awaits, Model, Name, SessionId, WaiterId};
 
-/// A barrier, until all that came to it are told how it ended.
+/// A barrier, until all its waiters are answered.
 pub(crate) struct Barrier {
     number: u64,
     key: Name,
@@ -83,7 +83,7 @@ impl Model {
         }
     }
 
-    /// One of those that have come has left: the others wait in vain.
+    /// A waiter has left, so the barrier cannot complete: all other waiters time out.
     pub(crate) fn break_barrier(&mut self, number: u64) {
         if self
             .barriers
@@ -112,7 +112,7 @@ impl Model {
         }
     }
 
-    /// Time has passed: those that came to a barrier which has ended are told.
+    /// Time has passed: answers the waiters of barriers that have ended.
     pub(crate) fn tell_ended_barriers(&mut self) {
         self.about = None;
         while let Some(it) = self.barriers.iter().find(|it| it.end.is_some()) {

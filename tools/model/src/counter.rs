@@ -1,7 +1,7 @@
 //! Counters: one signed 64-bit number for each name, which never wraps.
 //!
-//! A name without a counter counts as 0, so a counter at 0 may be forgotten once it was idle for long
-//! enough. It counts as a name until then.
+//! A name without a counter reads as 0. So a counter at 0 may be forgotten after it was idle long
+//! enough; until then it takes a place among the names.
 
 use latchd::base::{ConnId, Nanos};
 use latchd::engine::types::{Event, Record, Refusal, Reply};

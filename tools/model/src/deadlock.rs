@@ -1,21 +1,21 @@
 //! Deadlocks: requests that would wait for themselves, over named locks and byte ranges together.
 //!
-//! - A *party* holds and waits as one: a session, or an owner with a name that a client locks bytes
-//!   for. A connection that waits for a client, or for an owner of that, cannot let go of what it
-//!   has of its own: both are kept by the wait.
+//! - A *party* holds and waits as one: a session, or a named owner for which a client locks bytes.
+//!   A connection that waits for a client, or for an owner of that client, cannot release its own
+//!   grants: the wait keeps both.
 //! - A party is stuck unless it waits for nothing, or each of its waits can end.
 //! - A wait can end if, of the parties before it, fewer are stuck than there is room for. Before a
 //!   wait for a key are its holders and the earlier waiters; before a wait to read, only those up
-//!   to the last writer. Before a wait for bytes are the owners that have some of them in a way
-//!   that excludes it. The order of a queue of bytes gives way, so the earlier waiters count only
+//!   to the last writer. Before a wait for bytes are the owners that hold some of them in a
+//!   conflicting mode. The order of a queue of bytes gives way, so the earlier waiters count only
 //!   to find out whether it has to.
-//! - A request is refused if its wait would close a cycle: it waits, directly or through others, for
-//!   a party that its own wait keeps. This holds for every request for bytes, and for a request for
-//!   a key if its connection or the operator asked for that. A request may wait for others that are
-//!   in a cycle.
-//! - What is over at this instant has ended.
+//! - A request is refused if its wait would close a cycle: it waits, directly or through others,
+//!   for a party that its own wait keeps. This holds for every request for bytes, and for a request
+//!   for a key if its connection or the operator asked for that. A request may wait for others that
+//!   are in a cycle.
+//! - A lease or wait whose deadline is this instant has ended.
 //!
-//! Nothing of this is stored: it is read off holders and queues when a request is about to wait.
+//! No wait-for graph is stored: it is read off holders and queues when a request is about to wait.
 
 use latchd::base::ConnId;
 use latchd::engine::SearchLimits;
@@ -130,7 +130,7 @@ impl Model {
         }
     }
 
-    /// A wait for a key, behind those of these waiters that can be served.
+    /// A wait for a key, behind the waiters among these that can be served.
     fn wait_for_key(
         &self,
         conn: ConnId,
@@ -274,8 +274,8 @@ impl Model {
         has_something && is_circle(&self.waits(true), &asked)
     }
 
-    /// A search that takes long goes on when time passes, while the request waits. How long one
-    /// takes is the engine's choice where the limit is small.
+    /// A long search continues when time passes, while the request waits. How long a search may
+    /// take is the engine's choice where the limit is small.
     pub(crate) fn is_searched_later(&self, conn: ConnId) -> bool {
         let usual = SearchLimits::default().at_once_work;
         self.rules.search_limits.at_once_work < usual && self.seen_answer(conn).is_none()
@@ -394,8 +394,8 @@ impl Model {
         waits.iter().filter(|it| !it.can_end(&stuck)).count()
     }
 
-    /// The place of a waiter has passed to another connection, which cannot let go of what it has
-    /// meanwhile. If that makes a circle, it is found when time passes.
+    /// The place of a waiter has passed to another connection, which cannot release its own grants
+    /// during the wait. If that closes a cycle, the cycle is found when time passes.
     pub(crate) fn look_at_passed_place(&mut self, _waiter: WaiterId) {}
 
     /// A restored grant belongs to this session from now on. If that makes a circle, it is found

@@ -1,11 +1,11 @@
-//! Compares what the engine did with what it should have done, and follows where it may choose.
+//! Compares what the engine did with what it should have done, and follows it where it may choose.
 //!
-//! - The model names each grant by a symbol. What the engine tells of its token is learned and must never
-//!   change: a fence is that of a grant of the same input, none is given twice, and on one key they rise
-//!   in the order of the grants. Salts are free.
-//! - What is said to one connection about one name is said in the expected order. What is said about
-//!   different names, as when many leases end at once, is compared as sets.
-//! - Records are compared in the order of each name. Each mark covers what is said under it.
+//! - The model names each grant by a symbol. It learns the token from the engine's answer, and the
+//!   token must never change: a fence belongs to a grant of the same input, no fence is given
+//!   twice, and the fences of one key rise in the order of the grants. Salts are free.
+//! - Effects for one connection about one name are compared in order. Effects about different
+//!   names, as when many leases end at one instant, are compared as sets.
+//! - Records are compared in the order of each name. Each mark covers the effects under it.
 
 use std::collections::BTreeMap;
 use std::mem::discriminant;
@@ -53,7 +53,7 @@ impl Known {
     }
 }
 
-/// Where the order of what is said counts.
+/// Effects of one lane are compared in order.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Lane {
     Reply(ConnId),
@@ -103,7 +103,8 @@ impl Model {
             .map(|it| it.id)
     }
 
-    /// The grant of this key with this fence. One whose fence is not known may be it: the answer tells.
+    /// The grant of this key with this fence. A grant whose fence is not known yet may match: the
+    /// answer decides.
     pub(crate) fn find_by_fence(
         &mut self,
         asker: ConnId,
@@ -127,7 +128,7 @@ impl Model {
             .find(|grant| is_found && self.learn_fence(*grant, fence.0).is_ok())
     }
 
-    /// Of several grants that end at one instant, the one whose end the engine told first.
+    /// Of several grants that end at one instant, the grant whose end the engine reported first.
     pub(crate) fn first_seen_to_end(&self, grants: Vec<GrantId>) -> GrantId {
         let recorded = self.seen_records.iter().filter_map(|it| match it {
             Record::Ended { fence, .. } => Some(fence.0),
@@ -256,7 +257,7 @@ impl Model {
         }
     }
 
-    /// Compares everything that the engine said and recorded because of the present input.
+    /// Compares all effects and records of the present input.
     pub(crate) fn compare(&mut self, records: &[Record]) -> Result<(), String> {
         self.number_grants();
         self.compare_records(records)?;
@@ -344,7 +345,7 @@ impl Model {
         }
     }
 
-    /// Compares records, and gives those that were expected their numbers.
+    /// Compares records, and numbers the expected ones.
     fn compare_records(&mut self, records: &[Record]) -> Result<(), String> {
         if !self.rules.durable && !records.is_empty() {
             return Err(format!("recorded, though nothing is to be: {records:?}"));

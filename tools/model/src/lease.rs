@@ -1,13 +1,13 @@
-//! Leases: how long a grant lasts, and how it is made to last longer.
+//! Leases: how long a grant lasts, and how a renewal extends it.
 //!
-//! - A lease that is not renewed ends at its instant. The holder is told that it has lost the key, and the
-//!   room it leaves is there from that instant on, however late it is noticed.
-//! - A request about a key ends what is over on it first.
-//! - Of very many ends on one key each happens at its own instant and in order.
-//! - A renewal begins the lease anew. One that comes too late is told that the lease has ended, as long
-//!   as that is remembered: of the latest 4,096 fences.
-//! - A lease does not end while the disk keeps requests of its holder waiting, if it was not over when
-//!   that began. It is looked at again every 10 ms.
+//! - A lease that is not renewed ends at its deadline. The holder is notified that it has lost the
+//!   key. The room is free from that instant on, however late the end is noticed.
+//! - A request about a key first ends the leases on it that are over.
+//! - If very many leases of one key end, each ends at its own instant and in order.
+//! - A renewal begins the lease anew. A renewal that comes too late is refused because the lease
+//!   has ended, as long as that is remembered: for the latest 4,096 fences.
+//! - A lease does not end while requests of its holder wait for the disk, if it was not over when
+//!   the wait began. It is checked again every 10 ms.
 
 use latchd::base::{ConnId, Millis, Nanos, Token};
 use latchd::engine::types::{Loss, Noted, Refusal, Reply};
@@ -126,7 +126,7 @@ impl Model {
         }
     }
 
-    /// Whether a lease goes on although it is over.
+    /// Whether a lease is kept although it is over.
     pub(crate) fn outlasts(&mut self, grant: GrantId) -> bool {
         let it = self.grant_of(grant).clone();
         if self.session(it.session).stays {

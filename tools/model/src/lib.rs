@@ -1,17 +1,18 @@
-//! The lock table as a specification that runs: what each input changes, and what is said because of it.
+//! The lock table as an executable specification: the changes and the effects of each input.
 //!
-//! [`Model::apply`] gets every input that the engine got, with its time, and what the engine did. It
-//! works out what should have happened, and complains about the first difference. The model is naive on
-//! purpose: vectors and linear scans, no slices of work, no indices. It shares words with the engine
+//! [`Model::apply`] gets every input of the engine with its time, and the engine's effects. It
+//! works out the expected effects, and reports the first difference. The model is naive on purpose:
+//! vectors and linear scans, no time slices, no indices. It shares types with the engine
 //! (`engine::types`), and no decision.
 //!
-//! Where the protocol leaves a choice to the engine, the model follows the choice and checks that it was
-//! allowed (`follow.rs`): salts of tokens, the order of fences among grants of one input on different
-//! keys, which idle key is forgotten first, the order of what is said about different keys, and whether
-//! there was memory for a request while memory is short.
+//! Where the protocol leaves a choice to the engine, the model follows the choice and checks that
+//! it was allowed (`follow.rs`): salts of tokens, the order of fences among grants of one input on
+//! different keys, which idle key is forgotten first, the order of effects about different keys,
+//! and whether there was memory for a request while memory is short.
 //!
-//! One file per primitive. Each begins with its rules in plain English. To add a primitive, add a file,
-//! a field in [`Model`], a line in `decide`, and one in [`Model::next_deadline`] if it has deadlines.
+//! One file per primitive. Each begins with its rules in plain English. To add a primitive, add a
+//! file, a field in [`Model`], a line in `decide`, and one in [`Model::next_deadline`] if it has
+//! deadlines.
 
 mod barrier;
 mod counter;
@@ -118,22 +119,23 @@ pub(crate) struct Conn {
     pub own: SessionId,
     /// The session that it acquires for: its own, or the client it is attached to.
     pub session: SessionId,
-    /// It said `hello`, so it is told what it lost.
+    /// The connection said `hello`, so it is notified of lost grants.
     pub introduced: bool,
     /// Its requests are refused rather than wait for themselves.
     pub detects: bool,
-    /// What it is granted outlives it.
+    /// Its grants outlive it.
     pub keeps: bool,
     /// Its peer has hung up, and it was not served to its end yet.
     pub hung_up: bool,
     /// It has left too much unread: nothing is pushed to it.
     pub overrun: bool,
-    /// The server was told that it is overrun.
+    /// The engine reported this connection to the server as overrun.
     pub reported: bool,
     pub stalled_since: Option<Nanos>,
 }
 
-/// A holder of keys and ranges: a connection for itself, a client, an HTTP owner, or nobody.
+/// A holder of keys and ranges: a connection for itself, a client, an HTTP owner, or no owner at
+/// all.
 pub(crate) struct Session {
     pub id: SessionId,
     pub kind: Kind,
@@ -178,7 +180,7 @@ pub(crate) struct Grant {
 #[derive(Clone, Debug)]
 pub(crate) struct Waiter {
     pub id: WaiterId,
-    /// For whom it waits.
+    /// The session that gets the grant.
     pub session: SessionId,
     /// The connection whose command is parked here; none if an enqueue is not waited for.
     pub conn: Option<ConnId>,
@@ -215,7 +217,7 @@ pub(crate) enum Awaits {
 /// Something that should be said. Broadcasts are expected as one push for each connection.
 #[derive(Clone, Debug)]
 pub(crate) struct Expected {
-    /// The name that it is about, for the order of what is said.
+    /// The name that the effect is about, for the order of effects.
     pub about: Option<Name>,
     /// The record that must be kept before it is heard.
     pub mark: record::Mark,
@@ -286,7 +288,7 @@ impl Model {
             .map_err(|why| format!("{why}\n  at {now:?}, input {input:?}\n  effects {effects:?}"))
     }
 
-    /// What should come of this input, in addition to what is expected already. Without [`Model::apply`]
+    /// Adds the effects of this input to those that are expected already. Without [`Model::apply`]
     /// there are no choices to follow.
     pub fn tell(&mut self, now: Nanos, input: &Input<'_>) {
         (self.now, self.moment) = (now, now);
@@ -355,7 +357,7 @@ impl Model {
         self.ask_as(id, session, request);
     }
 
-    /// The one place where requests are decided, whoever they are for.
+    /// Decides every request, for every kind of session.
     pub(crate) fn ask_as(&mut self, id: ConnId, session: SessionId, request: &Request<'_>) {
         let lease_default = self.rules.lease_default;
         self.about = recorded_key(request);
@@ -527,8 +529,9 @@ impl Model {
         self.waiters.remove(at.expect("it waits"))
     }
 
-    /// Whether a waiter can still be served: its session is there, and the connection that would be told
-    /// has not hung up. A client that is away is there if one of its waits is on another's connection.
+    /// Whether a waiter can still be served: its session exists, and the connection that would be
+    /// answered has not hung up. A client that is away exists if one of its waits is on the
+    /// connection of another.
     pub(crate) fn is_present(&self, waiter: &Waiter) -> bool {
         let session = self.session(waiter.session);
         let conn = waiter.conn.or(match session.kind {
@@ -548,7 +551,7 @@ impl Model {
         self.find_conn(id).is_some_and(|it| !it.hung_up)
     }
 
-    // ---- what is said ----
+    // ---- effects ----
 
     pub(crate) fn reply(&mut self, conn: ConnId, reply: Reply) {
         self.expect(Effect::Reply(conn, reply));
@@ -582,7 +585,7 @@ impl Model {
         }
     }
 
-    /// This should be said now. What is said about a name waits for the name's last record.
+    /// Expects this effect now. An effect about a name waits for the name's last record.
     pub(crate) fn expect(&mut self, effect: Effect) {
         let about = self.about.clone();
         let mark = about
@@ -603,8 +606,8 @@ impl Model {
         })
     }
 
-    /// Memory is short, and the engine says that there is none for this request. Whether there is some
-    /// left depends on what was there before, so the model follows.
+    /// Whether the engine refuses this request because memory is short. The memory that is left
+    /// depends on earlier requests, so the model follows the engine.
     pub(crate) fn is_refused_for_memory(&self, conn: ConnId) -> bool {
         let is_it = self.seen_answer(conn) == Some(&Reply::Refused(Refusal::Memory));
         self.memory_full && is_it

@@ -1,12 +1,12 @@
-//! Limits: what is refused, and why, when there is no room.
+//! Limits: which requests are refused, and why, when there is no room.
 //!
-//! - A new key needs a place among `locks_max` keys. The key that has been idle longest makes room; if
-//!   none is idle, the request is refused. Idle keys are forgotten after `gc_idle_max`, and at most
-//!   `gc_interval` later.
-//! - Counters, values, lists and barriers share `keys_max` places. A request may be put off instead of
-//!   refused, until time has passed, because an entry that is over may still have a place.
-//! - While memory is short, a request that needs more may be refused, but none that needs no more. The
-//!   model cannot know which, and follows.
+//! - A new key needs a place among `locks_max` keys. The key that has been idle longest makes room;
+//!   if none is idle, the request is refused. Idle keys are forgotten after `gc_idle_max`, and at
+//!   most `gc_interval` later.
+//! - Counters, values, lists and barriers share `keys_max` places. A request may be put off instead
+//!   of refused, until time has passed, because an entry that is over may still have a place.
+//! - While memory is short, a request that needs more memory may be refused, but no other request.
+//!   The model cannot know which, and follows.
 //! - While the disk is full, a request that takes room there is refused before anything else.
 //! - While the server drains, nothing new is granted, and all parked requests are refused.
 
@@ -22,7 +22,7 @@ impl Model {
         self.storage_full && request.takes_room() && !is_draining
     }
 
-    /// Forgets a key that cannot be there any more, because there are as many others as there may be.
+    /// Forgets a key that must be gone, because the other keys already fill all places.
     pub(crate) fn forget_if_full(&mut self, key: &[u8]) {
         let most = self.rules.locks_max as usize;
         let others = self
@@ -77,8 +77,8 @@ impl Model {
         }
     }
 
-    /// Whether there is a place for another counter, value, list or barrier. If not, the connection is
-    /// answered.
+    /// Whether there is a place for another counter, value, list or barrier. If not, the request is
+    /// answered here.
     pub(crate) fn has_place(&mut self, id: ConnId) -> bool {
         let (least, most) = self.named_count();
         let places = match self.rules.keys_max {
@@ -94,8 +94,8 @@ impl Model {
             }
             return true;
         }
-        // The engine does not look closely whether something is over: that is found when time passes, and
-        // the request is asked again.
+        // The engine does not check whether an entry is over. That is found when time passes, and
+        // then the request is asked again.
         match is_put_off {
             true => self.put_off(id),
             false => self.refuse(id, Refusal::MaxKeys),

@@ -1,8 +1,8 @@
 //! Lists of values, and the connections that wait to pop one.
 //!
-//! A value that is pushed goes to the one that has waited longest, and into the list only if nobody
-//! waits. A popped value that could not be sent goes to the next that waits, or back to the end it came
-//! from, even if there is no room.
+//! A pushed value goes to the connection that has waited longest. It enters the list only if no
+//! connection waits. A popped value that could not be sent goes to the next waiter, or back to the
+//! end it came from, even if there is no room.
 
 use latchd::base::{ConnId, Millis};
 use latchd::engine::types::{End, Event, ListForm, Popped, Record, Refusal, Reply, Value};

@@ -1,15 +1,17 @@
-//! Locks, semaphores, read-write locks and elections: who holds a key, and who waits for it.
+//! Locks, semaphores, read-write locks and elections: holders and waiters of a key.
 //!
-//! - A lock is a semaphore with one slot. Readers hold together, a writer alone. A leader is the holder
-//!   of a lock that others may observe.
-//! - A key has one queue for all modes. A request is granted at once only if nobody waits and there is
-//!   room. The first of the queue is granted as soon as there is room for it; nobody overtakes.
+//! - A lock is a semaphore with one slot. Readers hold together, a writer alone. A leader is the
+//!   holder of a lock that others may observe.
+//! - A key has one queue for all modes. A request is granted immediately only if the queue is empty
+//!   and there is room. The first waiter is granted as soon as there is room for it; no waiter
+//!   overtakes another.
 //! - A place is lost by its time, by the end of its connection or client, or with its ticket.
-//! - Each grant has a fence above all before it, and a lease that begins when it is made.
-//! - A key that nobody holds or waits for is idle. Its kind is remembered for a while, or until another
-//!   key needs its room.
-//! - Observers are told `resigned`, `failover` (one from the queue took over) and `elected`, in this order.
-//!   Watchers are told of each grant that its client is told of, and of each end.
+//! - Each grant has a fence above all earlier ones, and a lease that begins with the grant.
+//! - A key without holders and waiters is idle. Its kind is remembered for a while, or until
+//!   another key needs its room.
+//! - Observers get `resigned`, `failover` (a waiter from the queue took over) and `elected`, in
+//!   this order. Watchers get an event for each grant that its client is notified of, and for each
+//!   end.
 
 use latchd::base::{ConnId, Fence, Millis, Nanos, Token};
 use latchd::engine::types::{
@@ -113,7 +115,8 @@ impl Model {
         self.serve(key, gone.deadline.min(self.moment));
     }
 
-    /// Lets go of leadership. A leader for whom another client resigns is told as if it observed the key.
+    /// Gives up leadership. If another client resigns for a leader, the leader is notified as if it
+    /// observed the key.
     pub(crate) fn resign(
         &mut self,
         id: ConnId,
@@ -147,7 +150,7 @@ impl Model {
         self.serve(key, gone.deadline.min(self.moment));
     }
 
-    /// Subscribes to the key's leader. One that leads now is told of first.
+    /// Subscribes to the key's leader. The first event names the current leader, if there is one.
     pub(crate) fn observe(&mut self, id: ConnId, key: &[u8]) {
         self.settle(key);
         let leads = self.holders(key).next().is_some();
@@ -297,7 +300,7 @@ impl Model {
 
     // ---- grants ----
 
-    /// Makes the session a holder. Its client is told by the caller.
+    /// Makes the session a holder. The caller answers its client.
     pub(crate) fn grant(
         &mut self,
         session: SessionId,
@@ -327,7 +330,8 @@ impl Model {
         id
     }
 
-    /// A grant outlives its connection if that wants it so by the time it is told of the grant.
+    /// A grant outlives its connection if the connection has asked for that before it is notified
+    /// of the grant.
     pub(crate) fn keep_if_asked(&mut self, grant: GrantId) {
         let session = self.grant_of(grant).session;
         let keeps = match self.session(session).kind {
@@ -355,7 +359,7 @@ impl Model {
             match it.conn {
                 Some(_) => self.forget_ticket(it.session, &key),
                 None => {
-                    self.grant_mut(grant).kept = false; // its client is told later
+                    self.grant_mut(grant).kept = false; // its client is answered later
                     self.set_ticket(it.session, &key, Stage::Held(grant));
                 }
             }
@@ -370,7 +374,7 @@ impl Model {
         }
     }
 
-    /// Tells watchers and observers of a grant, once its client is told.
+    /// Notifies watchers and observers of a grant, after its client is answered.
     pub(crate) fn tell_of_grant(&mut self, key: &[u8], mode: Mode, conn: ConnId) {
         if mode == Mode::Lead {
             self.announce(Event::Elect, key);
@@ -387,7 +391,7 @@ impl Model {
         self.grants.retain(|it| it.id != grant);
     }
 
-    /// A grant ends against the will of its client, which is told so.
+    /// A grant ends against the will of its client, which is notified.
     pub(crate) fn lose(&mut self, grant: GrantId, why: Loss, noted: Noted) {
         let gone = self.grant_of(grant).clone();
         let fence = self.symbol(grant).fence;
@@ -455,8 +459,8 @@ impl Model {
 
     // ---- the queue ----
 
-    /// Serves the queue for room that there is at this instant: grants to the first as long as there is
-    /// room, and sends those away that cannot be granted any more.
+    /// Serves the queue for the room at this instant: grants to the first waiters while there is
+    /// room, and refuses waiters that cannot be granted any more.
     pub(crate) fn serve(&mut self, key: &[u8], moment: Nanos) {
         let before = self.unserved.iter().position(|it| it.0 == key);
         let moment = before.map_or(moment, |at| self.unserved.remove(at).1.min(moment));

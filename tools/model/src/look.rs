@@ -137,9 +137,9 @@ impl Model {
         own.map(|it| it.key.clone()).collect()
     }
 
-    /// Forgets the ticket of this token, whose lease has ended. The model ends all leases of a key together
-    /// and the engine some at a time, so a renewal may still find there what has ended for the model, and
-    /// then the ticket goes as well.
+    /// Forgets the ticket of this token, whose lease has ended. The model ends all leases of a key
+    /// in one step, and the engine some at a time. So a renewal may still find a lease in the
+    /// engine that has ended in the model, and then the ticket goes as well.
     pub fn forget_ended_ticket(&mut self, token: Token) {
         let tokens = &self.tokens;
         self.tickets.retain(|it| match it.stage {
@@ -160,7 +160,7 @@ pub struct Shown {
     pub client: Option<String>,
     /// The name from `hello`, or that of an HTTP owner.
     pub name: Option<String>,
-    /// Whom the connection was let in as.
+    /// The user that the connection authenticated as.
     pub user: Option<User>,
     /// `slot`, `read`, `write` or `lead`.
     pub hold: &'static str,

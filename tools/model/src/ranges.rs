@@ -445,7 +445,7 @@ impl Model {
         }
     }
 
-    /// The owner lets go of these bytes; returns whether it had some of them.
+    /// Unlocks these bytes for the owner; returns whether it held some of them.
     fn clear_range(&mut self, owner: &Owner, resource: &[u8], range: ByteRange) -> bool {
         let own = self.held_of(owner, resource);
         if !own.iter().any(|it| it.range.overlaps(range)) {

@@ -1,15 +1,17 @@
-//! Records of what has to outlive the process, and marks on what is said about it.
+//! Records of changes that have to outlive the process, and marks on the effects that wait for
+//! them.
 //!
-//! - If the rules say so, each change of a grant, a counter, a value, a list, a client or a client's ranges
-//!   is recorded, in the order of the changes of each name.
-//! - What is said about a name must not be heard before the name's last record is kept: it comes after
-//!   a mark with the number of that record, or a later one.
-//! - A lease that is new or longer than the records have it begins when its record is kept, because
-//!   nobody may be told of it before. Other renewals begin at once and are not recorded.
+//! - If the rules say so, each change of a grant, a counter, a value, a list, a client or a
+//!   client's ranges is recorded, in the order of the changes of each name.
+//! - An effect about a name must not be sent before the name's last record is durable: it comes
+//!   after a mark with the number of that record, or a later one.
+//! - A lease that is new, or longer than the records have it, begins when its record is durable,
+//!   because no client may learn of it before. Other renewals begin immediately and are not
+//!   recorded.
 //! - While the disk is full a lease becomes no longer than the records have it.
-//! - After a restart the records are restored one by one. Grants of connections belong to nobody until a
-//!   client shows the token; those of clients and HTTP owners belong to them. All leases begin anew when
-//!   clients are served, and so does the time of all clients.
+//! - After a restart the records are restored one by one. Grants of connections have no owner until
+//!   a client shows the token; grants of clients and HTTP owners belong to them. All leases, and
+//!   the times to live of all clients, begin anew when the server starts to serve.
 
 use std::collections::BTreeMap;
 
@@ -39,7 +41,7 @@ pub(crate) struct Lease {
     pub asked: Millis,
     /// The record with which it begins; none if it has begun.
     pub begins_with: Option<Mark>,
-    /// It is over and goes on, because the disk keeps requests of its holder waiting.
+    /// The lease is over but kept, because requests of its holder wait for the disk.
     pub is_overdue: bool,
 }
 
@@ -75,7 +77,7 @@ impl Records {
         self.last.get(name).copied().unwrap_or_default()
     }
 
-    /// What is said about this name from now on waits for everything that was recorded so far.
+    /// From now on effects about this name wait for all records so far.
     pub(crate) fn speak_of_all(&mut self, name: &str) {
         let mark = match self.expected.len() {
             0 => Mark::Number(self.count),
@@ -198,8 +200,8 @@ impl Model {
         }
     }
 
-    /// A restored grant that belongs to nobody belongs to this session from now on. On a full disk it
-    /// stays nobody's, if it would have to be recorded.
+    /// Gives a restored grant without an owner to this session. On a full disk the grant stays
+    /// without one, if the change would have to be recorded.
     pub(crate) fn bind(&mut self, grant: GrantId, session: SessionId) {
         let before = self.grant_of(grant).session;
         let is_kept = self.is_kept_client(session);
@@ -218,7 +220,7 @@ impl Model {
 
     // ---- after a restart ----
 
-    /// A record of an earlier run. Nothing is said or recorded.
+    /// Restores a record of an earlier run, without effects and new records.
     pub(crate) fn restore(&mut self, record: &Record) {
         self.records.is_restoring = true;
         match record {
@@ -325,7 +327,7 @@ impl Model {
         self.begin_grace(may_have_lost);
     }
 
-    /// The session of restored grants that nobody has claimed.
+    /// The session of restored grants that no client has claimed.
     fn nobody(&mut self) -> SessionId {
         let nobody = self
             .sessions

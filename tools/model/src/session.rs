@@ -1,17 +1,19 @@
-//! Sessions: who holds and waits, and what becomes of that when connections come and go.
+//! Sessions: the owners of grants and waits, and what happens to these when connections come and
+//! go.
 //!
-//! - A connection is a session of its own. What it holds is released when it ends, unless it asked to
-//!   keep it or the operator switched that off.
-//! - A client has an id and a secret. Connections attach to it and acquire for it from then on. When the
-//!   last one ends, the client is away: its waits end, its grants stay, and its time to live runs. It
-//!   departs when that is over; at once if it is zero.
+//! - A connection is a session of its own. Its grants are released when it ends, unless it asked to
+//!   keep them or the operator switched that off.
+//! - A client has an id and a secret. Connections attach to it and acquire for it from then on.
+//!   When the last one ends, the client is away: its waits end, its grants stay, and its time to
+//!   live runs. It departs when that is over; immediately if it is zero.
 //! - A registered client needs no connection: its time to live runs anew with each request for it.
 //! - A client that is detached departs now, and all its waits are refused.
-//! - An HTTP owner is there as long as it holds or waits. An acquire that repeats its id is answered with
-//!   what the first one got.
+//! - An HTTP owner exists as long as it holds or waits. An acquire that repeats its id gets the
+//!   answer of the first one.
 //!
-//! Whoever departs is undone in order: places in queues, then grants, then byte ranges. The first eight
-//! things are undone at once, the rest when time passes; nothing is granted to it meanwhile.
+//! A departing session is undone in order: places in queues, then grants, then byte ranges. The
+//! first eight things are undone immediately, the rest when time passes. Until then nothing is
+//! granted to the session.
 
 use latchd::base::{ConnId, Millis, Nanos, Token};
 use latchd::engine::Rules;
@@ -23,13 +25,13 @@ use latchd::engine::types::{
 use crate::ticket::Stage;
 use crate::{Awaits, GrantId, Kind, Model, Name, SessionId};
 
-/// How many things of a leaver are undone at once.
+/// How many things of a departing session are undone immediately.
 const UNDONE_AT_ONCE: usize = 8;
 
 /// Most adapters that have clients.
 const ADAPTERS_MAX: usize = 256;
 
-/// Most connections of one client that are told what it lost.
+/// Most connections of one client that are notified of its losses.
 const TOLD_MAX: usize = 8;
 
 /// Whether a session is still there.
@@ -62,9 +64,9 @@ pub(crate) struct Client {
     /// When its time to live is over, while it is away.
     pub until: Option<Nanos>,
     pub undoing: Undoing,
-    /// The record of the last thing that it was to be told on another's connection.
+    /// The record of the last effect for it on the connection of another session.
     pub told_with: u64,
-    /// Who is answered when it is forgotten.
+    /// The connection that is answered when the client is forgotten.
     detached_by: Option<ConnId>,
     /// The connections that it was detached from.
     parted: Vec<ConnId>,
@@ -100,7 +102,7 @@ pub(crate) enum Undoing {
 /// What a session left behind and is still to be undone.
 pub(crate) struct Departure {
     session: SessionId,
-    /// Only places in queues are undone: so many tickets are still to be looked at.
+    /// Only places in queues are undone: the tickets that are still to be checked.
     places: Option<Vec<Name>>,
     /// The grants that it had when it left.
     grants: Vec<GrantId>,
@@ -122,8 +124,8 @@ impl Model {
         self.session_mut(own).user = user;
     }
 
-    /// The peer has hung up: its wait is neither granted nor answered. What that means for others is
-    /// decided when time passes, or with the next request about the same name.
+    /// The peer has hung up: its wait is neither granted nor answered. The effect on other waiters
+    /// is decided when time passes, or with the next request about the same name.
     pub(crate) fn hang_up(&mut self, id: ConnId, hung_up: bool) {
         let Some(conn) = self.conns.iter_mut().find(|it| it.id == id) else {
             return;
@@ -211,7 +213,7 @@ impl Model {
         }
     }
 
-    /// Goes on with what those who left still have.
+    /// Continues to undo sessions that depart.
     pub(crate) fn go_on_departing(&mut self) {
         while !self.departing.is_empty() {
             let mut departure = self.departing.remove(0);
@@ -425,7 +427,7 @@ impl Model {
         }
     }
 
-    /// What connections wait for as a client that was detached, they wait for in vain.
+    /// Refuses the waits of connections for a client that was detached.
     fn refuse_parted(&mut self, session: SessionId) {
         let client = self
             .client_mut(session)
@@ -501,8 +503,8 @@ impl Model {
         }
     }
 
-    /// The client of this id with this time to live, and whether it is new. None while something of it
-    /// is being undone.
+    /// The client of this id with this time to live, and whether it is new. None while the rest of
+    /// an earlier client of this id is being undone.
     fn find_or_add_client(
         &mut self,
         attach: Attach<'_>,
@@ -679,7 +681,7 @@ impl Model {
         }
     }
 
-    /// The first connections of a session, which are told what happens to it.
+    /// The first connections of a session, which are notified of its losses.
     pub(crate) fn connections_of(&self, session: SessionId) -> Vec<ConnId> {
         let mut conns = match &self.session(session).kind {
             Kind::Conn(id) => vec![*id],
@@ -820,8 +822,8 @@ impl Model {
         }
     }
 
-    /// An acquire that repeats an id, for the same key and mode, is answered with the grant, or takes
-    /// over the place in the queue. Returns whether it did.
+    /// Answers an acquire that repeats an id, for the same key and mode, with the grant, or gives
+    /// it the place in the queue. Returns whether it did.
     fn answer_again(
         &mut self,
         id: ConnId,
@@ -868,7 +870,7 @@ impl Model {
         }
     }
 
-    /// The connection that asked before is told that its time is over, and this one waits instead.
+    /// Answers the earlier connection with a timeout, and lets this one wait instead.
     fn pass_place_to(&mut self, waiter: u64, id: ConnId, wait: Millis) {
         let until = self.now.after(wait);
         let it = self
@@ -883,7 +885,8 @@ impl Model {
         self.look_at_passed_place(waiter);
     }
 
-    /// Whether the owner holds the key with this token. If not, it is told why.
+    /// Whether the owner holds the key with this token. If not, the request is refused with the
+    /// reason.
     fn is_held_by(
         &mut self,
         id: ConnId,

@@ -1,14 +1,14 @@
 //! Subscriptions: listeners of signals, watchers of keys, observers of leaders.
 //!
-//! - Names and patterns are tokens between dots. `*` stands for one token, `>` for one or more at the end.
-//!   A wildcard is a whole token. Observers give a name, in which a star is only a star.
-//! - A name is pushed once to each connection that has a matching subscription without a group, and to
-//!   one member of each matching group: the next one, in turn, that can hear. One connection gets 64
-//!   copies at most as a member of groups.
-//! - A connection that has left too much unread is not pushed to; that is reported once until it has read.
-//!   A connection whose peer has hung up hears nothing.
-//! - A connection has at most `subscriptions_max` subscriptions, patterns of 64 shapes for each topic,
-//!   and 64 groups of one pattern.
+//! - Names and patterns are tokens between dots. `*` stands for one token, `>` for one or more at
+//!   the end. A wildcard is a whole token. Observers give a name, in which a star is only a star.
+//! - A name is pushed once to each connection that has a matching subscription without a group, and
+//!   to one member of each matching group: the next one, in turn, that can receive it. One
+//!   connection gets at most 64 copies as a member of groups.
+//! - A connection that has left too much unread gets no pushes; that is reported once until it has
+//!   read. A connection whose peer has hung up gets none either.
+//! - A connection has at most `subscriptions_max` subscriptions, patterns of 64 shapes for each
+//!   topic, and 64 groups of one pattern.
 
 use std::collections::BTreeSet;
 
@@ -186,8 +186,8 @@ impl Model {
         })
     }
 
-    /// The connections with a matching subscription without a group, each once. Those that cannot take
-    /// more are reported instead.
+    /// The connections with a matching subscription without a group, each once. A connection that
+    /// cannot take more is reported instead.
     fn hearers(&mut self, topic: Topic, name: &[u8], but: Option<ConnId>) -> Vec<ConnId> {
         let matching = self.subscriptions.iter().filter(|it| {
             let matches = match topic {
@@ -255,7 +255,7 @@ impl Model {
         told
     }
 
-    /// The connection does not read what is pushed to it: the server is told once.
+    /// Reports once to the server that the connection does not read its pushes.
     fn report(&mut self, id: ConnId) {
         let conn = self.conns.iter_mut().find(|it| it.id == id);
         if let Some(conn) = conn

@@ -14,8 +14,9 @@
 //! | Expired           | `e`                      | as without  | as without                      |
 //! | Expired           | no `w` for a while       | –           |                                 |
 //!
-//! "A while" is as long as an idle key is remembered, and a minute at least. A session has one ticket for
-//! a key. It ends with its grant, whoever releases that, and with the session.
+//! "A while" is as long as an idle key is remembered, and a minute at least. A session has one
+//! ticket for a key. The ticket ends with its grant, however that is released, and with the
+//! session.
 
 use latchd::base::{ConnId, Millis, Nanos};
 use latchd::engine::types::{Mode, Refusal, Reply};

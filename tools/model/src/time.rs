@@ -1,9 +1,9 @@
 //! What happens when time passes, and what is cleaned up after each input.
 //!
-//! In this order: queues whose first waiter has hung up are served, clients of barriers that have ended
-//! are told, what leavers left behind is undone. Then leases, waits, expired tickets and the time of
-//! clients that are away end, each decided for its own instant; at one instant leases end first, then
-//! waits in the order in which they began. Then values end, and idle names are forgotten.
+//! First, queues whose first waiter has hung up are served, waiters of ended barriers are answered,
+//! and departing sessions are undone. Then leases, waits, expired tickets and the times to live of
+//! clients that are away end, each at its own instant. At one instant leases end first, then waits
+//! in the order in which they began. Last, values end, and idle names are forgotten.
 
 use latchd::base::Nanos;
 
@@ -107,7 +107,7 @@ impl Model {
             .min()
     }
 
-    /// Notes which keys are idle by now, and forgets sessions that have nothing any more.
+    /// Notes which keys have become idle, and forgets sessions without grants and waits.
     pub(crate) fn finish(&mut self) {
         let now = self.now;
         let mut keys = std::mem::take(&mut self.keys);

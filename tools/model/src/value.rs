@@ -1,7 +1,7 @@
 //! Values under a name, with an optional time to live, and compare-and-swap.
 //!
-//! A value whose time is over is gone at that instant. It is removed when time passes or when a request
-//! asks for it, and counts as a name until then.
+//! A value whose time to live is over is gone at that instant. It is removed when time passes or
+//! when a request asks for it, and takes a place among the names until then.
 
 use latchd::base::{ConnId, Millis, Nanos};
 use latchd::engine::types::{Event, Record, Reply, Value};

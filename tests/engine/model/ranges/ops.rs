@@ -29,7 +29,7 @@ impl fmt::Debug for Script {
     }
 }
 
-/// The first byte, and how many; 0 is all to the end.
+/// The first byte, and the length; a length of 0 has no end.
 pub type Bytes = (u64, u64);
 
 /// What is asked for about ranges.
@@ -75,7 +75,7 @@ pub enum Op {
         nth: usize,
         wait: Option<u64>,
     },
-    /// What is pending is had back.
+    /// A client reclaims pending locks.
     HaveBack {
         nth: usize,
     },
@@ -159,7 +159,7 @@ pub enum Op {
     },
     /// From now on the disk takes its time, or not any more.
     Slow(bool),
-    /// So many milliseconds.
+    /// Milliseconds that pass.
     Pass(u64),
     Restart {
         may_have_lost: bool,
@@ -186,7 +186,7 @@ fn wait() -> impl Strategy<Value = u64> {
     (0..waits.len()).prop_map(move |nth| waits[nth])
 }
 
-/// `of` a client once in so many times.
+/// `of` a client, once in `seldom` times.
 fn of(seldom: usize) -> impl Strategy<Value = Option<usize>> {
     (0..CLIENTS * seldom).prop_map(|it| (it < CLIENTS).then_some(it))
 }
@@ -312,7 +312,7 @@ pub fn ranges(len: usize) -> impl Strategy<Value = Script> {
     })
 }
 
-/// Many that hold and wait for much at once.
+/// Many sessions that hold and wait for many ranges at the same time.
 pub fn tangle(len: usize) -> impl Strategy<Value = Script> {
     let op = prop_oneof![
         24 => ask(NAMES, 5, lock()),

@@ -1,8 +1,8 @@
-//! The engine and the model side by side: every input goes to both, and everything that is said,
-//! recorded or can be seen is compared.
+//! The engine and the model side by side: every input goes to both, and all effects, records and
+//! visible state are compared.
 //!
-//! Plays the server's part: a parked connection asks nothing, a slot is used again only after its
-//! connection left, a request that was put off is asked again, time never goes back.
+//! Plays the server's part: a parked connection sends no request, a slot is used again only after
+//! its connection left, a request that was put off is asked again, time never goes back.
 
 use std::ops::Range;
 
@@ -39,7 +39,7 @@ pub struct World {
     last_serial: u32,
     /// Connections that wait for an answer.
     parked: Vec<ConnId>,
-    /// Every token that was told, with its key.
+    /// Every token from an effect, with its key.
     tokens: Vec<(usize, Token)>,
     journal: Vec<Record>,
     /// A connection whose peer has hung up: it is answered no more.
@@ -186,7 +186,7 @@ impl World {
                 self.parked.retain(|it| *it != id);
                 self.hung_up = Some(id);
                 self.step(&Input::HungUp(id, true))?;
-                // A search that goes on now may end its wait without an answer.
+                // A search that continues now may end its wait without an answer.
                 if self.rules.search_limits.at_once_work > 0 {
                     self.pass(0)?;
                 }

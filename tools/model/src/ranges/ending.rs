@@ -1,7 +1,7 @@
 //! How locks of bytes end otherwise than by an unlock: with their session, or by an operator.
 //!
-//! The locks of a session end with it, the first eight at once and the rest when time passes. A
-//! break by an operator is one step: nothing is granted before all that it names has ended.
+//! The locks of a session end with it, the first eight immediately and the rest when time passes. A
+//! break by an operator is one step: nothing is granted before all locks that it names have ended.
 
 use latchd::base::ConnId;
 use latchd::engine::types::{ByteRange, Effect, Loss, Note, NoteOf, Noted, Push, Refusal, Reply};

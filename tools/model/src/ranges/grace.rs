@@ -1,12 +1,12 @@
-//! After a restart: the locks that the records bring back are kept for their clients for a while.
+//! The grace period after a restart: restored locks are kept for their clients for a while.
 //!
-//! - They are *pending*: in the way of others, and their owner's only when it reclaims them. A lock
-//!   of the same bytes by the same owner reclaims them, too.
-//! - Each client has the grace period for that, or its time to live if that is longer. What it has
-//!   not had back by then is released, and it is told.
-//! - Meanwhile a request for pending bytes of others is refused, and told how long. A strict period
-//!   refuses all new locks, until its own timer ends.
-//! - The period is over for all when every client that had something is done, or an operator ends
+//! - Restored locks are *pending*: they block other owners, and belong to their owner only after it
+//!   reclaims them. A lock of the same bytes by the same owner reclaims them, too.
+//! - Each client has the grace period for that, or its time to live if that is longer. Locks that
+//!   it has not reclaimed by then are released, and the client is notified.
+//! - During the period a request for pending bytes of other owners is refused, and the refusal says
+//!   for how long. A strict period refuses all new locks, until its own timer ends.
+//! - The period is over for all when every client with pending locks is done, or an operator ends
 //!   it.
 
 use latchd::base::{ConnId, Millis, Nanos};
@@ -27,7 +27,7 @@ pub(crate) struct Grace {
     ends: Nanos,
     /// Its timer has not ended.
     is_running: bool,
-    /// It has, and what was not had back by then is still to be released.
+    /// The period is over, and locks that were not reclaimed are still to be released.
     is_ending: bool,
     /// All new locks are refused while it runs.
     is_strict: bool,
@@ -100,8 +100,8 @@ impl Model {
         self.ranges.owners.retain(|it| it.owner.session != session);
     }
 
-    /// Everything is restored: the grace period begins, if there is something to have back, or if
-    /// there may have been locks that the records do not have.
+    /// Everything is restored: the grace period begins if there are locks to reclaim, or if there
+    /// may have been locks that the records do not have.
     pub(crate) fn begin_grace(&mut self, may_have_lost: bool) {
         self.ranges.last_id = self.ranges.last_id.max(self.last_fence);
         let mut clients: Vec<SessionId> = self
@@ -241,7 +241,7 @@ impl Model {
 
     // ---- how it ends ----
 
-    /// How many clients have something to have back.
+    /// The number of clients that have locks to reclaim.
     fn awaited(&self) -> u32 {
         let kept = self.ranges.grace.iter().flat_map(|it| &it.kept);
         kept.filter(|it| !self.pending_of(it.0).is_empty()).count() as u32
@@ -328,7 +328,7 @@ impl Model {
         }
     }
 
-    /// The next instant at which something happens to ranges by itself, besides ends of waits.
+    /// The next instant at which ranges change by themselves, apart from ends of waits.
     pub(crate) fn next_range_deadline(&self) -> Option<Nanos> {
         let grace = self.ranges.grace.as_ref()?;
         let ends = grace.is_running.then_some(grace.ends);

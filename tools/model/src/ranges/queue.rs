@@ -1,4 +1,4 @@
-//! Waits for bytes: who stands in the queue of a resource, and who comes next.
+//! Waits for bytes: the queue of a resource, and its order.
 //!
 //! After everything that may free bytes the queue of the resource is gone through from its head. A
 //! waiter has what it wants if nothing is in its way. One that has hung up blocks no other. One
@@ -62,7 +62,7 @@ impl Model {
         self.serve_ranges(&want.resource);
     }
 
-    /// Something of the resource was freed, or there is one less who wants some of it.
+    /// Bytes of the resource were freed, or one of its waiters has left.
     pub(super) fn note_freed(&mut self, resource: &[u8]) {
         if !self.ranges.to_serve.iter().any(|it| it == resource) {
             self.ranges.to_serve.push(resource.to_vec());

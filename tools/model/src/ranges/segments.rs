@@ -47,7 +47,7 @@ pub(super) fn lock(own: &mut Vec<Segment>, mut new: Segment, split_id: u64) {
             continue;
         }
         if overlaps && (old.epoch, old.pending) != (new.epoch, new.pending) {
-            // An earlier life of the server granted these bytes, and they are had back: their
+            // An earlier life of the server granted these bytes, and the owner reclaims them: their
             // number stays with their first byte.
             let has_first = asked.start() <= old.range.start();
             let id = if has_first { old.id } else { new.id };
@@ -60,8 +60,8 @@ pub(super) fn lock(own: &mut Vec<Segment>, mut new: Segment, split_id: u64) {
     number_the_part_behind(own, asked, split_id);
 }
 
-/// The owner lets go of a range, as far as it has some of it. What is split off behind the range
-/// has the number `split_id`.
+/// Removes a range from the owner's segments, as far as it holds some of it. A part that is split
+/// off behind the range gets the number `split_id`.
 pub(super) fn unlock(own: &mut Vec<Segment>, range: ByteRange, split_id: u64) {
     *own = own.iter().flat_map(|&old| without(old, range)).collect();
     number_the_part_behind(own, range, split_id);
