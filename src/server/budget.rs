@@ -275,6 +275,11 @@ impl Budget {
         self.charge(Kind::Depart, SWEEP_LOOK_NS);
     }
 
+    /// So many strangers were looked at, to end those that keep the most.
+    pub(super) fn charge_strangers(&mut self, looks: usize) {
+        self.charge(Kind::Depart, looks as u64 * SWEEP_LOOK_NS);
+    }
+
     /// A shutdown ends a connection.
     pub(super) fn charge_sweep_end(&mut self) {
         self.charge(Kind::Depart, SWEEP_END_NS);

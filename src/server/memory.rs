@@ -216,7 +216,7 @@ impl<T: Transport, S: Store> Server<T, S> {
         if self.settings.memory_max == 0 {
             return;
         }
-        if self.strangers.bytes() > self.settings.memory_max / STRANGERS_SHARE {
+        if self.have_no_room() {
             self.end_heavy_strangers(now);
         }
         self.memory.work_ns += self.budget.spent();

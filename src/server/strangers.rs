@@ -94,8 +94,7 @@ impl<T: Transport, S: Store> Server<T, S> {
         };
         let (each, bytes_max) = (self.stranger_bytes(), self.strangers_bytes_max());
         let count_max = slots.min(bytes_max / each).clamp(1, STRANGERS_MAX);
-        let Strangers { count, bytes, .. } = self.strangers;
-        count >= count_max || (count > 0 && bytes + each > bytes_max)
+        self.strangers.count >= count_max || self.have_no_room()
     }
 
     /// From when on another connection may be accepted, which is no later than `now` if it may be
@@ -187,22 +186,33 @@ impl<T: Transport, S: Store> Server<T, S> {
     }
 
     /// Ends strangers until the others keep no more than their share. One alone may have more.
-    /// Those that keep more than a request go first: they have sent one, and do not read the answer.
+    /// Those that do not read their answers go first, and as soon as there is no room for another
+    /// stranger: the next newcomer would displace the oldest one.
     pub(super) fn end_heavy_strangers(&mut self, now: Nanos) {
         let light_max = self.stranger_bytes();
         let conns = &mut self.conns;
         let arrived = self.strangers.arrived.iter().map(|it| it.0);
+        self.budget.charge_strangers(self.strangers.arrived.len());
         let is_heavy = |id: &ConnId| {
-            conn::find(conns, *id).is_some_and(|conn| conn.weight as usize > light_max)
+            conn::find(conns, *id).is_some_and(|conn| {
+                let session = conn.transport.memory();
+                conn.weight as usize > light_max + session
+            })
         };
         let heavy: Vec<ConnId> = arrived.filter(is_heavy).collect();
         for id in heavy {
-            if !self.are_too_heavy() {
+            if !self.have_no_room() {
                 return;
             }
             self.end_if_stranger(now, id);
         }
         while self.are_too_heavy() && self.end_stranger(now) {}
+    }
+
+    /// Whether strangers keep so much that their share has no room for another one.
+    pub(super) fn have_no_room(&self) -> bool {
+        let bytes_max = self.strangers_bytes_max();
+        self.strangers.count > 1 && self.strangers.bytes + self.stranger_bytes() > bytes_max
     }
 
     fn are_too_heavy(&self) -> bool {
@@ -228,7 +238,15 @@ impl<T: Transport, S: Store> Server<T, S> {
     }
 
     /// What the connection keeps may have changed: counts it again, if it is a stranger.
+    #[inline]
     pub(super) fn weigh_stranger(&mut self, id: ConnId) {
+        if self.strangers.count > 0 {
+            self.weigh_again(id);
+        }
+    }
+
+    #[inline(never)]
+    fn weigh_again(&mut self, id: ConnId) {
         if let Some(conn) = conn::find(&mut self.conns, id)
             && conn.is_stranger()
         {
