@@ -6,7 +6,7 @@
 //!
 //! A connection that is not accepted yet waits in the listener's backlog, which the kernel keeps,
 //! so a pause in accepting loses nobody. An outage is reported once when it begins and once when it
-//! is over, however many attempts lie between, and at most one in a second. The reactor says when to
+//! is over, however many attempts lie between, and no more than one in a second. The reactor says when to
 //! accept: at the end of its turn.
 
 use std::io::{self, ErrorKind};
@@ -91,8 +91,8 @@ pub(super) struct Acceptor {
     outages: Outages,
 }
 
-/// Spans in which accepting fails. The log tells of one a second, because a peer that opens and
-/// closes connections at the limit of descriptors can cause many.
+/// Outages: spans in which accepting fails. The log tells of one a second, because a peer that opens
+/// and closes connections at the limit of descriptors can cause many.
 #[derive(Default)]
 struct Outages {
     /// Accepting has failed, and the backlog has not been empty since.
@@ -107,18 +107,16 @@ struct Outages {
 
 impl Outages {
     /// Accepting has failed. Returns how many outages the log has not told of, if it is to tell of this
-    /// one.
-    fn begin(&mut self, now: Nanos) -> Option<u32> {
-        if std::mem::replace(&mut self.is_on, true) {
+    /// one: at its beginning, or later if it lasts.
+    fn note(&mut self, now: Nanos) -> Option<u32> {
+        let is_new = !std::mem::replace(&mut self.is_on, true);
+        self.untold += u32::from(is_new);
+        if self.is_told || now < self.not_before {
             return None;
         }
-        self.is_told = now >= self.not_before;
-        if !self.is_told {
-            self.untold = self.untold.saturating_add(1);
-            return None;
-        }
+        self.is_told = true;
         self.not_before = now.after(OUTAGE_PAUSE);
-        Some(std::mem::take(&mut self.untold))
+        Some(std::mem::take(&mut self.untold) - 1)
     }
 
     /// The backlog is empty. Returns whether the log is to say so.
@@ -203,16 +201,15 @@ impl Acceptor {
     /// Descriptors or memory have run out. At the limit of descriptors Linux says so even if nobody
     /// is waiting, so this need not mean that somebody was kept out.
     fn pause_after(&mut self, error: &io::Error, now: Nanos) {
-        if let Some(untold) = self.outages.begin(now) {
+        if let Some(untold) = self.outages.note(now) {
             let advice = advice(error);
-            let more = match untold {
-                0 => String::new(),
-                untold => format!(" (and {untold} times more in the meantime)"),
-            };
             warn!(
-                "cannot accept on {}: {error}; new connections wait{advice}{more}",
+                "cannot accept on {}: {error}; new connections wait{advice}",
                 self.listener
             );
+            if untold > 0 {
+                warn!("{untold} more times {} could not accept", self.listener);
+            }
         }
         self.not_before = now.after(self.pause);
         self.pause = Millis(self.pause.0 * 2).min(ACCEPT_PAUSE_MAX);
@@ -272,15 +269,17 @@ mod tests {
     fn log_tells_of_one_outage_a_second_and_counts_the_others() {
         let mut outages = Outages::default();
         let at = |ms| Nanos(5).after(Millis(ms));
-        assert_eq!(outages.begin(at(0)), Some(0));
-        assert_eq!(outages.begin(at(1)), None, "the same one");
+        assert_eq!(outages.note(at(0)), Some(0));
+        assert_eq!(outages.note(at(1)), None, "the same one");
         assert!(outages.end());
         for ms in 2..900 {
-            assert_eq!(outages.begin(at(ms)), None);
+            assert_eq!(outages.note(at(ms)), None);
             assert!(!outages.end());
         }
-        assert_eq!(outages.begin(at(1_000)), Some(898));
+        assert_eq!(outages.note(at(900)), None);
+        assert_eq!(outages.note(at(1_000)), Some(898), "it lasts");
+        assert_eq!(outages.note(at(1_001)), None);
         assert!(outages.end());
-        assert_eq!(outages.begin(at(2_500)), Some(0));
+        assert_eq!(outages.note(at(2_500)), Some(0));
     }
 }
