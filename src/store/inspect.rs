@@ -396,9 +396,10 @@ fn told(entry: &Entry<'_>) -> String {
     }
 }
 
-/// What clients have chosen, escaped as everywhere that people read it.
+/// What clients have chosen, escaped as everywhere that people read it. A quotation mark in it does not
+/// end it.
 fn quoted(bytes: &[u8]) -> String {
-    format!("\"{}\"", escape::bytes(bytes))
+    format!("\"{}\"", escape::bytes(bytes).replace('"', "\\\""))
 }
 
 fn mode_told(mode: Mode) -> String {
