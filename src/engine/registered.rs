@@ -33,6 +33,7 @@ impl Engine {
         let about = cx.begin(|| Some(attach.id.as_bytes()));
         match stores.find_or_add_client(&mut cx, attach) {
             Ok(Some((client, is_new))) => {
+                cx.core.clients[client].seen = cx.now;
                 cx.restart_client_timer(client);
                 let reply = stores.attached(&cx, client, is_new);
                 cx.reply(conn, reply);
@@ -59,6 +60,7 @@ impl Ctx<'_> {
             return Ok(None);
         }
         let owner = it.owner;
+        self.core.clients[client].seen = self.now;
         self.restart_client_timer(client);
         // If something comes of the request, this will be its record.
         self.core.clients[client].told_with = self.record_count() + 1;
@@ -85,8 +87,7 @@ impl Ctx<'_> {
 
     /// If the client is away, its time to live begins anew; an end that is later stays.
     fn restart_client_timer(&mut self, client: u32) {
-        let it = &mut self.core.clients[client];
-        it.seen = self.now;
+        let it = &self.core.clients[client];
         let (owner, ttl) = (it.owner, it.ttl);
         self.keep_client_until(owner, self.now.after(ttl));
     }
