@@ -500,7 +500,7 @@ const TABLE: &[Row] = &[
         Test("damage_before_the_end_is_refused_by_name_and_nothing_is_touched"),
     ]),
     (108, "leases do not end on replicas, or replicas differ", &[
-        Test("records_are_all_that_is_needed"),
+        Test("engine_does_what_the_model_does"),
         Test("a_standby_ends_nothing_and_who_takes_over_gives_the_whole_recorded_lease"),
         Test("nothing_goes_wrong_whatever_happens_to_members_and_messages"),
     ]),
@@ -611,7 +611,7 @@ const TABLE: &[Row] = &[
     (136, "release and grant are kept in another order than they were decided in", &[
         Test("a_release_and_the_grant_it_makes_possible_are_kept_in_this_order"),
         Script("restart.txt", "A crash between a release and the grant it makes possible leaves one holder or none, never two."),
-        Test("records_are_all_that_is_needed"),
+        Test("engine_does_what_the_model_does"),
     ]),
     (137, "somebody is granted what was held and is not restored yet", &[
         Test("whoever_comes_during_the_start_finds_everything_held"),

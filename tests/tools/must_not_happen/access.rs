@@ -38,7 +38,7 @@ pub(crate) const TABLE: &[Row] = &[
         Script("keep.txt", "A wait ends with its connection, whatever it said."),
         Script("keep.txt", "A place in the queue, too; and one that was granted and never told of is released: nobody knows its token."),
         Script("keep.txt", "After a restart it is there, for its whole lease, for whoever has the token."),
-        Test("the_engine_does_what_the_model_does"),
+        Test("engine_does_what_the_model_does"),
         Test("a_server_that_does_not_keep_what_it_says_is_noticed"),
         Test("who_leaves_very_much_that_outlives_it_is_looked_at_in_slices"),
     ]),

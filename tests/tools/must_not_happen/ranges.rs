@@ -11,11 +11,11 @@ pub(crate) const TABLE: &[Row] = &[
         Script("range_wait.txt", "A wait ends when the bytes are unlocked, not a moment before."),
         Script("range_wait.txt", "Then those whom the unlock itself has freed are not forgotten."),
         Script("range_limits.txt", "Nobody behind one that is refused is forgotten."),
-        Test("every_byte_is_granted_as_the_model_grants_it"),
+        Test("ranges_are_granted_as_the_model_grants_them"),
     ]),
     (147, "two passes over one queue grant the same waiter twice", &[
         Impossible("one thread, one pass; and to grant a byte twice stops the process"),
-        Test("every_byte_is_granted_as_the_model_grants_it"),
+        Test("ranges_are_granted_as_the_model_grants_them"),
         Test("a_crowd_of_readers_comes_in_a_part_at_a_time"),
     ]),
     (148, "a cancel that races a grant leaves a lock that nobody knows of", &[
@@ -46,7 +46,7 @@ pub(crate) const TABLE: &[Row] = &[
     (151, "two tables that do not see each other, or a test that looks elsewhere than a lock", &[
         Impossible("there is one table of ranges, and one function finds what is in the way"),
         Script("range.txt", "A resource has nothing to do with a lock of the same name."),
-        Test("every_byte_is_granted_as_the_model_grants_it"),
+        Test("ranges_are_granted_as_the_model_grants_them"),
     ]),
     (152, "what keeps ranges over a restart is written and tested, and the daemon does not use it", &[
         Test("what_gateways_held_is_kept_for_them_exactly_and_nobody_else_gets_it"),
@@ -85,7 +85,7 @@ pub(crate) const TABLE: &[Row] = &[
     (161, "an owner that locks again, overlapping and otherwise, keeps what it had beside it", &[
         Script("range.txt", "An upgrade of a part is one of that part only, and so is a downgrade."),
         Script("range.txt", "Split and merged again, as a list."),
-        Test("every_byte_is_granted_as_the_model_grants_it"),
+        Test("ranges_are_granted_as_the_model_grants_them"),
     ]),
     (162, "an upgrade of a part is one of the whole", &[
         Script("range.txt", "An upgrade of a part is one of that part only, and so is a downgrade."),
@@ -185,7 +185,7 @@ pub(crate) const TABLE: &[Row] = &[
         Script("range_deadlock.txt", "One that hung up at this moment is not waited for."),
         Script("range_deadlock.txt", "Whoever waits for the named lock last is told if it has asked for that."),
         Script("range_deadlock.txt", "A second connection of a client that waits takes what the circle needs: whoever it keeps waiting is told."),
-        Test("circles_through_ranges_and_locks_are_found_as_the_model_finds_them"),
+        Test("circles_through_ranges_and_keys_are_found_as_the_model_finds_them"),
     ]),
     (185, "the grace period never ends", &[
         Test("without_anything_to_have_back_there_is_no_grace_period"),
@@ -193,11 +193,11 @@ pub(crate) const TABLE: &[Row] = &[
     ]),
     (186, "a split leaves an overlap or a gap", &[
         Test("nothing_that_can_happen_to_five_bytes_leaves_a_gap_or_an_overlap"),
-        Test("every_byte_is_granted_as_the_model_grants_it"),
+        Test("ranges_are_granted_as_the_model_grants_them"),
     ]),
     (187, "something is left of resources that nobody uses", &[
         Script("range.txt", "A thousand locks and unlocks leave nothing behind."),
-        Test("every_byte_is_granted_as_the_model_grants_it"),
+        Test("ranges_are_granted_as_the_model_grants_them"),
     ]),
 
     // What the order of the queue must not do
