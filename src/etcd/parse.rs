@@ -7,6 +7,8 @@
 /// Deeper nesting is not believed.
 const DEPTH_MAX: u32 = 32;
 
+const HALF_A_PAIR: &str = "an escape that is half a character";
+
 /// A JSON value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Value {
@@ -106,7 +108,7 @@ impl Reader<'_> {
                 Ok(Value::Array(elements))
             }
             Some(b'"') => self.string().map(Value::String),
-            Some(b'-' | b'0'..=b'9') => Ok(Value::Number(self.number())),
+            Some(b'-' | b'0'..=b'9') => self.number().map(Value::Number),
             _ => self.word(),
         }
     }
@@ -139,13 +141,15 @@ impl Reader<'_> {
         let mut out = String::new();
         loop {
             let rest = &self.text[self.at..];
-            let plain = rest.find(['"', '\\']).ok_or("a string without an end")?;
+            let ends_plain = |c| matches!(c, '"' | '\\' | '\0'..='\x1f');
+            let plain = rest.find(ends_plain).ok_or("a string without an end")?;
             out.push_str(&rest[..plain]);
             self.at += plain + 1;
-            if rest.as_bytes()[plain] == b'"' {
-                return Ok(out);
+            match rest.as_bytes()[plain] {
+                b'"' => return Ok(out),
+                b'\\' => out.push(self.escape()?),
+                _ => return Err("a control character in a string"),
             }
-            out.push(self.escape()?);
         }
     }
 
@@ -165,11 +169,13 @@ impl Reader<'_> {
                 let code = if is_first_half && self.text[self.at..].starts_with("\\u") {
                     self.at += 2;
                     let second = self.hex()?;
-                    0x1_0000 + ((first - 0xd800) << 10) + (second.wrapping_sub(0xdc00) & 0x3ff)
+                    let second = second.checked_sub(0xdc00).filter(|it| *it < 0x400);
+                    let second = second.ok_or(HALF_A_PAIR)?;
+                    0x1_0000 + ((first - 0xd800) << 10) + second
                 } else {
                     first
                 };
-                char::from_u32(code).unwrap_or(char::REPLACEMENT_CHARACTER)
+                char::from_u32(code).ok_or(HALF_A_PAIR)?
             }
             _ => return Err("an unknown escape"),
         })
@@ -183,12 +189,40 @@ impl Reader<'_> {
         u32::from_str_radix(digits, 16).map_err(|_| "an escape without its digits")
     }
 
-    fn number(&mut self) -> String {
-        let rest = &self.text[self.at..];
-        let is_part = |byte: u8| byte.is_ascii_digit() || b"+-.eE".contains(&byte);
-        let length = rest.bytes().take_while(|byte| is_part(*byte)).count();
-        self.at += length;
-        rest[..length].to_owned()
+    /// A number as JSON has it: digits without leading zeros, perhaps a fraction, perhaps an exponent.
+    fn number(&mut self) -> Result<String, &'static str> {
+        let start = self.at;
+        self.skip(b"-");
+        if !self.skip(b"0") {
+            self.digits()?;
+        }
+        if self.skip(b".") {
+            self.digits()?;
+        }
+        if self.skip(b"eE") {
+            self.skip(b"+-");
+            self.digits()?;
+        }
+        Ok(self.text[start..self.at].to_owned())
+    }
+
+    /// One digit or more.
+    fn digits(&mut self) -> Result<(), &'static str> {
+        let rest = self.text.as_bytes()[self.at..].iter();
+        match rest.take_while(|byte| byte.is_ascii_digit()).count() {
+            0 => Err("a number without its digits"),
+            count => {
+                self.at += count;
+                Ok(())
+            }
+        }
+    }
+
+    /// Takes the next byte if it is one of these.
+    fn skip(&mut self, bytes: &[u8]) -> bool {
+        let is_one = self.peek().is_some_and(|byte| bytes.contains(&byte));
+        self.at += usize::from(is_one);
+        is_one
     }
 
     fn word(&mut self) -> Result<Value, &'static str> {
@@ -235,6 +269,7 @@ mod tests {
             "null",
             " [ ] ",
             "{}",
+            "[0,-0,10,0.5,-1e5,1E+5,1e-5]",
             r#"{"a":[1,-2.5e3,"x",true,false,null,{"b":{}}],"c":""}"#,
             r#""a\"b\\c\/\b\f\n\r\t\u00e4\ud83d\ude00 ä""#,
             "{\"header\":{\"revision\":\"5\"},\"kvs\":[{\"key\":\"aw==\"}]}\n",
@@ -286,7 +321,21 @@ mod tests {
             "[1 2]",
             "\"\\x\"",
             "\"\\u12\"",
+            "\"\\ud800\"",
+            "\"\\ud800\\u0041\"",
+            "\"\\ud800\\ue000\"",
+            "\"\\udc00\"",
+            "\"a\nb\"",
             "'a'",
+            "-",
+            "01",
+            "-01",
+            "1.",
+            "1.5.2",
+            "1-2",
+            "1e",
+            "1e+",
+            "+1",
             &deep,
         ] {
             assert!(
