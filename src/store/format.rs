@@ -91,6 +91,12 @@ pub(super) const KIND_MARK: u8 = 128;
 const KIND_STOPPED: u8 = 129;
 const KIND_END: u8 = 130;
 
+/// Numbers of records are below this one, so that sums of them never overflow: nothing counts so far.
+pub(super) const NUMBER_LIMIT: u64 = 1 << 62;
+
+/// A directory that has counted so far is refused: the next lives need numbers, too.
+pub(super) const LAST_NUMBER_MAX: u64 = NUMBER_LIMIT / 2;
+
 /// What the number of a grant may be: others come after it.
 const GRANT_ID_MAX: u64 = u64::MAX / 2;
 
@@ -224,11 +230,15 @@ impl Header {
             1 => true,
             _ => return damaged("the header says what there is not"),
         };
+        let (number, epoch) = (u64_at(bytes, 24), u64_at(bytes, 32));
+        if number.max(epoch) >= NUMBER_LIMIT {
+            return damaged("the header has a number that there is not");
+        }
         Ok(Self {
             kind,
-            number: u64_at(bytes, 24),
+            number,
             life: Life {
-                epoch: u64_at(bytes, 32),
+                epoch,
                 begun_ms: u64_at(bytes, 40),
                 durability,
                 follows_loss,
@@ -308,7 +318,7 @@ impl<'a> Frame<'a> {
                 let limit = u32::from_le_bytes(content.array()?);
                 Entry::Granted {
                     mode: match mode & !(MODE_NAMED | MODE_ASKED) {
-                        0 => Mode::Slot { limit },
+                        0 if limit > 0 => Mode::Slot { limit },
                         1 => Mode::Read,
                         2 => Mode::Write,
                         3 => Mode::Lead,

@@ -260,6 +260,39 @@ fn a_range_that_cannot_be_is_no_record() {
 }
 
 #[test]
+fn a_semaphore_without_slots_is_no_record() {
+    let granted = |limit| Record::Granted {
+        key: Key::from(&b"job"[..]),
+        mode: Mode::Slot { limit },
+        token: Token {
+            fence: Fence(7),
+            salt: 8,
+        },
+        lease: Millis(1_000),
+        client: 0,
+        name: None,
+        request: (&b""[..]).into(),
+    };
+    let is_record = |limit| {
+        let bytes = frame_of(&granted(limit));
+        let frame = Frame::decode(&bytes, SALT).unwrap();
+        frame.entry().is_some()
+    };
+    assert!(is_record(1));
+    assert!(!is_record(0), "a repair would make room in it for ever");
+}
+
+#[test]
+fn numbers_that_nothing_reaches_are_damage() {
+    for (number, epoch) in [(NUMBER_LIMIT, 1), (1, NUMBER_LIMIT), (u64::MAX, u64::MAX)] {
+        let mut header = header();
+        (header.number, header.life.epoch) = (number, epoch);
+        let decoded = Header::decode(&header.encode());
+        assert!(matches!(decoded, Err(BadHeader::Damaged(_))), "{header:?}");
+    }
+}
+
+#[test]
 fn files_of_earlier_versions_follow_no_loss() {
     let mut header = header();
     header.life.follows_loss = false;

@@ -12,7 +12,9 @@ use std::io;
 
 use super::disk::{Disk, DiskFile};
 use super::entry::{Clocks, Entry};
-use super::format::{BadHeader, Durability, FileKind, Frame, Header, Life};
+use super::format::{
+    BadHeader, Durability, FileKind, Frame, Header, LAST_NUMBER_MAX, Life, NUMBER_LIMIT,
+};
 use super::newest::{self, LOCK};
 use super::read::{Frames, Next};
 use crate::base::Fence;
@@ -42,7 +44,8 @@ fn parse_name(name: &str) -> Option<(FileKind, u64)> {
         None => (name.strip_suffix(SNAPSHOT)?, FileKind::Snapshot),
     };
     let is_number = digits.len() == 20 && digits.bytes().all(|byte| byte.is_ascii_digit());
-    Some((kind, is_number.then(|| digits.parse().ok())??))
+    let number = is_number.then(|| digits.parse().ok())??;
+    (number < NUMBER_LIMIT).then_some((kind, number))
 }
 
 /// Why a directory cannot be read.
@@ -370,7 +373,13 @@ fn read_segments<D: Disk>(
         let next = listing.segments.get(index + 1).map(|(_, first)| *first);
         pass.segment(name, *first, next)?;
     }
-    Ok(pass.found)
+    match pass.found.files.last() {
+        Some(file) if pass.found.last > LAST_NUMBER_MAX => {
+            let why = "no directory has so many records";
+            Err(damage(&file.name, 0, pass.found.last, why))
+        }
+        _ => Ok(pass.found),
+    }
 }
 
 /// What is wrong with a file that is not there.
@@ -630,8 +639,8 @@ mod tests {
     #[test]
     fn a_name_says_what_the_file_is_or_it_is_not_ours() {
         assert_eq!(parse_name(&segment(7)), Some((FileKind::Segment, 7)));
-        let highest = Some((FileKind::Snapshot, u64::MAX));
-        assert_eq!(parse_name(&snapshot(u64::MAX)), highest);
+        let highest = Some((FileKind::Snapshot, NUMBER_LIMIT - 1));
+        assert_eq!(parse_name(&snapshot(NUMBER_LIMIT - 1)), highest);
         for name in [
             "",
             ".log",
@@ -640,6 +649,8 @@ mod tests {
             "0000000000000000000x.log",
             "+0000000000000000007.log",
             "99999999999999999999.log",
+            "18446744073709551615.log",
+            "04611686018427387904.snapshot",
             "00000000000000000007.log.before-repair-1",
             "00000000000000000007.log.tmp",
         ] {

@@ -18,7 +18,10 @@ use std::path::Path;
 use super::compact::{At, Live, SnapshotWriter};
 use super::disk::{Disk, DiskFile};
 use super::entry::{Clocks, Entry};
-use super::format::{BadHeader, Durability, FileKind, Frame, Header, Life, push_record};
+use super::format::{
+    BadHeader, Durability, FileKind, Frame, Header, LAST_NUMBER_MAX, Life, NUMBER_LIMIT,
+    push_record,
+};
 use super::journal::SEGMENT_BYTES;
 use super::load::{self, Damage, Listing, LoadError, MISSING, UNFINISHED, Visitor, file_name};
 use super::newest::Newest;
@@ -146,11 +149,14 @@ pub fn repair_disk<D: Disk>(disk: &D, wall_ms: u64) -> Result<Repaired, LoadErro
     if salvage.result.lost.is_empty() {
         // Nothing but a file that is missing at the end.
         let lost = Lost {
-            damage: first_damage,
+            damage: first_damage.clone(),
             bytes: 0,
             records_max: 0,
         };
         salvage.result.lost.push(lost);
+    }
+    if salvage.next_number() > LAST_NUMBER_MAX {
+        return Err(LoadError::Damaged(first_damage)); // a number is wrong: nothing has counted so far
     }
     salvage.keep(&names)
 }
@@ -359,7 +365,7 @@ impl<D: Disk> Salvage<'_, D> {
         let end = match next {
             _ if is_snapshot => header.number,
             Some(next) => next - 1,
-            None => u64::MAX,
+            None => NUMBER_LIMIT - 1,
         };
         let mut is_behind_damage = false;
         while number <= end {
@@ -419,7 +425,10 @@ impl<D: Disk> Salvage<'_, D> {
             }
             is_behind_damage = true;
         }
-        let seen = if end == u64::MAX { number - 1 } else { end };
+        let seen = match next {
+            None if !is_snapshot => number.saturating_sub(1),
+            _ => end,
+        };
         self.last = self.last.max(seen);
         Ok(())
     }
@@ -499,6 +508,16 @@ impl<D: Disk> Salvage<'_, D> {
         self.live.apply(at, entry);
     }
 
+    /// How many records were lost at most.
+    fn records_lost(&self) -> u64 {
+        self.result.lost.iter().map(|lost| lost.records_max).sum()
+    }
+
+    /// The number of the snapshot: no record that was lost had it.
+    fn next_number(&self) -> u64 {
+        self.last + self.records_lost() + 1
+    }
+
     /// Puts what is left in the place of what was there.
     fn keep(mut self, names: &[String]) -> Result<Repaired, LoadError> {
         let disk = self.disk;
@@ -517,8 +536,7 @@ impl<D: Disk> Salvage<'_, D> {
         // A client that was lost cannot prove who it is, so nobody could have these back.
         self.live.forget_ranges_of_strangers();
         self.live.ranges.number_split();
-        let lost: u64 = self.result.lost.iter().map(|lost| lost.records_max).sum();
-        let number = self.last + lost + 1;
+        let (lost, number) = (self.records_lost(), self.next_number());
         let fence = self.fence_max.saturating_add(lost + FENCE_DISTANCE);
         let upto = Fence(fence.min(Fence::LIMIT - 1));
         let snapshot = file_name(FileKind::Snapshot, number);

@@ -2,6 +2,7 @@
 
 use latch_sim::FaultDisk;
 use latchd::engine::types::{Mode, Record, Sharing};
+use latchd::store::format::{FileKind, Header};
 use latchd::store::{Disk, Durability, LoadError, OpenError, repair_disk};
 
 use crate::journal::history::{
@@ -390,4 +391,43 @@ fn without_any_header_nothing_is_guessed() {
     // A copy of the header is as good.
     assert_eq!(repair(&copy).read, 0);
     state_on(&copy).unwrap();
+}
+
+/// No history is so long. Every door refuses it and changes nothing, and none overflows.
+#[test]
+fn numbers_that_no_directory_reaches_are_refused() {
+    let whole = FaultDisk::new();
+    let mut life = Life::begin(&whole, Durability::Sync, 1024).unwrap();
+    life.write_all(&[granted("a", 1)]).unwrap();
+    drop(life);
+    let first = whole.bytes_of("00000000000000000001.log").unwrap();
+    let header = Header::decode(&first).unwrap();
+    for number in [
+        (1 << 61) + 1,
+        (1 << 62) - 1,
+        1 << 62,
+        u64::MAX - 1,
+        u64::MAX,
+    ] {
+        for (kind, suffix) in [(FileKind::Segment, "log"), (FileKind::Snapshot, "snapshot")] {
+            let disk = whole.copy();
+            let name = format!("{number:020}.{suffix}");
+            let header = Header {
+                kind,
+                number,
+                ..header
+            };
+            disk.put(&name, header.encode().to_vec());
+            let steps = disk.steps();
+            // A name with such a number is not ours.
+            let is_ours = number < 1 << 62;
+            assert_eq!(state_on(&disk.copy()).is_err(), is_ours, "{name}");
+            assert_eq!(
+                repair_disk(&disk, CLOCKS.wall_ms).is_err(),
+                is_ours,
+                "{name}"
+            );
+            assert_eq!(disk.steps(), steps, "{name}: nothing was touched");
+        }
+    }
 }
