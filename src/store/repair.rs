@@ -367,12 +367,16 @@ impl<D: Disk> Salvage<'_, D> {
             Some(next) => next - 1,
             None => NUMBER_LIMIT - 1,
         };
+        // A record was read, and its number is `number`.
+        let mut is_behind_first = false;
         let mut is_behind_damage = false;
         while number <= end {
             let start = frames.offset();
             let why = match frames.next()? {
                 Next::Frame(_, _, Entry::End { .. }) => break,
-                Next::Frame(offset, frame, entry) if (number..=end).contains(&frame.number) => {
+                Next::Frame(offset, frame, entry)
+                    if (lowest(number, is_behind_first, &entry)..=end).contains(&frame.number) =>
+                {
                     if matches!(entry, Entry::Mark { .. }) {
                         continue;
                     }
@@ -380,6 +384,7 @@ impl<D: Disk> Salvage<'_, D> {
                     // In a snapshot the ranges have one number, and the last record before them may
                     // have it as well.
                     number = frame.number + u64::from(!is_snapshot);
+                    is_behind_first = is_snapshot;
                     let at = At {
                         file: index as u32,
                         offset,
@@ -595,6 +600,15 @@ impl<D: Disk> Salvage<'_, D> {
         }
         disk.sync_names().map_err(&io)?;
         Ok(self.result)
+    }
+}
+
+/// The lowest number that this entry may have, where `number` is the lowest that any may have. Of a snapshot's
+/// records only ranges may have the number of the one before them.
+fn lowest(number: u64, is_behind_one: bool, entry: &Entry<'_>) -> u64 {
+    match entry {
+        Entry::Ranged { .. } => number,
+        _ => number + u64::from(is_behind_one),
     }
 }
 

@@ -2,7 +2,7 @@
 
 use latch_sim::FaultDisk;
 use latchd::engine::types::{Mode, Record, Sharing};
-use latchd::store::format::{FileKind, Header};
+use latchd::store::format::{FileKind, Header, push_end, push_record};
 use latchd::store::{Disk, Durability, LoadError, OpenError, repair_disk};
 
 use crate::journal::history::{
@@ -430,4 +430,34 @@ fn numbers_that_no_directory_reaches_are_refused() {
             assert_eq!(disk.steps(), steps, "{name}: nothing was touched");
         }
     }
+}
+
+/// As a write that went to the wrong place leaves it: the same record twice, or another one in its place.
+#[test]
+fn a_number_that_a_snapshot_has_twice_is_kept_once() {
+    let whole = FaultDisk::new();
+    Life::begin(&whole, Durability::Sync, 1024).unwrap();
+    let first = whole.bytes_of("00000000000000000001.log").unwrap();
+    let header = Header::decode(&first).unwrap();
+    let header_of = |kind, number| {
+        let header = Header {
+            kind,
+            number,
+            ..header
+        };
+        header.encode().to_vec()
+    };
+    let mut snapshot = header_of(FileKind::Snapshot, 5);
+    let salt = header.life.salt;
+    for (number, key, fence) in [(3, "a", 1), (3, "b", 2), (4, "c", 3)] {
+        push_record(&mut snapshot, salt, number, &granted(key, fence), || CLOCKS);
+    }
+    push_end(&mut snapshot, salt, 5, 3);
+    let disk = FaultDisk::new();
+    disk.put("00000000000000000005.snapshot", snapshot);
+    disk.put("00000000000000000006.log", header_of(FileKind::Segment, 6));
+    assert!(state_on(&disk.copy()).is_err());
+    let report = repair(&disk);
+    assert_eq!((report.lost.len(), report.kept), (1, 2), "{report}");
+    state_on(&disk).unwrap();
 }
