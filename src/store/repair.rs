@@ -515,12 +515,14 @@ impl<D: Disk> Salvage<'_, D> {
 
     /// How many records were lost at most.
     fn records_lost(&self) -> u64 {
-        self.result.lost.iter().map(|lost| lost.records_max).sum()
+        let lost = self.result.lost.iter().map(|lost| lost.records_max);
+        lost.fold(0, u64::saturating_add)
     }
 
     /// The number of the snapshot: no record that was lost had it.
     fn next_number(&self) -> u64 {
-        self.last + self.records_lost() + 1
+        let number = self.last.saturating_add(self.records_lost());
+        number.saturating_add(1)
     }
 
     /// Puts what is left in the place of what was there.

@@ -432,6 +432,24 @@ fn numbers_that_no_directory_reaches_are_refused() {
     }
 }
 
+/// Each of the files, which are of another directory, is missing all records before it.
+#[test]
+fn losses_beyond_every_number_are_refused() {
+    let disk = FaultDisk::new();
+    Life::begin(&disk, Durability::Sync, 1024).unwrap();
+    let first = disk.bytes_of("00000000000000000001.log").unwrap();
+    let mut header = Header::decode(&first).unwrap();
+    header.life.salt ^= 1;
+    for number in (1 << 62) - 6..1 << 62 {
+        header.number = number;
+        disk.put(&format!("{number:020}.log"), header.encode().to_vec());
+    }
+    let steps = disk.steps();
+    let refused = repair_disk(&disk, CLOCKS.wall_ms);
+    assert!(matches!(refused, Err(LoadError::Damaged(_))), "{refused:?}");
+    assert_eq!(disk.steps(), steps, "nothing was touched");
+}
+
 /// As a write that went to the wrong place leaves it: the same record twice, or another one in its place.
 #[test]
 fn a_number_that_a_snapshot_has_twice_is_kept_once() {
