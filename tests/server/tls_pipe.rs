@@ -11,6 +11,7 @@ use std::sync::Arc;
 
 use fastrand::Rng;
 use latch_sim::pipe::{ORIGIN, Peer, Pipe, pipe};
+use latchd::access::Access;
 use latchd::base::{ConnId, Millis, Nanos};
 use latchd::engine::{Engine, Rules};
 use latchd::server::{Door, Event, Host, Readiness, Server, Settings};
@@ -93,11 +94,15 @@ impl World {
 
     /// A server with this limit of connections; 0 is no limit.
     fn with_slots(trust: &Trust, connections_max: u32) -> Self {
-        let engine = Engine::new(Rules::default(), ORIGIN);
         let settings = Settings {
             connections_max,
             ..Settings::default()
         };
+        Self::with(trust, settings)
+    }
+
+    fn with(trust: &Trust, settings: Settings) -> Self {
+        let engine = Engine::new(Rules::default(), ORIGIN);
         Self {
             server: Server::new(settings, engine),
             clients: Vec::new(),
@@ -108,10 +113,14 @@ impl World {
     }
 
     fn connect(&mut self, is_encrypted: bool) -> usize {
+        self.connect_to(Door::Line, is_encrypted)
+    }
+
+    fn connect_to(&mut self, door: Door, is_encrypted: bool) -> usize {
         let who = self.clients.len();
         let (here, peer) = pipe(who as u32, Host::User(1));
         let transport = if is_encrypted {
-            let terms = self.trust.keys.terms(Door::Line);
+            let terms = self.trust.keys.terms(door);
             let memory = self.server.transport_memory();
             MaybeTls::Tls(Box::new(Tls::new(here, terms, memory)))
         } else {
@@ -121,7 +130,7 @@ impl World {
             let name = ServerName::try_from("localhost").unwrap();
             ClientConnection::new(Arc::clone(&self.trust.client), name).unwrap()
         });
-        let id = self.server.accept(self.now, transport);
+        let id = self.server.accept_at(self.now, transport, door);
         self.clients.push(Client {
             peer,
             id,
@@ -712,4 +721,42 @@ fn unfinished_handshake_makes_room_when_all_slots_are_taken() {
     }
     assert!(world.clients[first].peer.is_closed());
     assert!(!world.clients[done].peer.is_closed());
+}
+
+/// A session takes more than the longest request of a stranger, but only those that do not read take
+/// what others need.
+#[test]
+fn encrypted_strangers_that_read_nothing_displace_no_client_that_pauses_before_its_token() {
+    const MEMORY_MAX: usize = 16 << 20;
+    let settings = Settings {
+        access: Access::of_one(b"s3cret"),
+        memory_max: MEMORY_MAX,
+        ..Settings::default()
+    };
+    let trust = Trust::new(&TLS13);
+    let mut world = World::with(&trust, settings);
+    let paused = world.connect(true);
+    world.settle();
+    for _ in 0..50 {
+        let deaf = world.connect_to(Door::Http, true);
+        for _ in 0..4 {
+            world.arrive(deaf, usize::MAX);
+            world.turn();
+            world.hear(deaf); // until both agree on keys
+        }
+        world.clients[deaf].peer.set_room(0);
+        world.say(
+            deaf,
+            b"GET /v1/openapi.json HTTP/1.1\r\nHost: localhost\r\n\r\n",
+        );
+        world.arrive(deaf, usize::MAX);
+        world.turn();
+    }
+    let kept = world.server.holdings().buffered_bytes;
+    assert!(kept <= MEMORY_MAX / 16, "{kept} bytes");
+    world.say(paused, frame("auth _ s3cret").as_bytes());
+    world.arrive(paused, usize::MAX);
+    world.turn();
+    world.hear(paused);
+    assert_eq!(world.clients[paused].heard, b"ok\n");
 }
