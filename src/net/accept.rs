@@ -6,8 +6,8 @@
 //!
 //! A connection that is not accepted yet waits in the listener's backlog, which the kernel keeps,
 //! so a pause in accepting loses nobody. An outage is reported once when it begins and once when it
-//! is over, however many attempts lie between, and no more than one in a second. The reactor says when to
-//! accept: at the end of its turn.
+//! is over, however many attempts lie between, and at most one outage a second. The reactor decides
+//! when to accept: at the end of its turn.
 
 use std::io::{self, ErrorKind};
 use std::os::fd::RawFd;
@@ -91,13 +91,13 @@ pub(super) struct Acceptor {
     outages: Outages,
 }
 
-/// Outages: spans in which accepting fails. The log tells of one a second, because a peer that opens
-/// and closes connections at the limit of descriptors can cause many.
+/// Outages are spans in which accepting fails. The log reports at most one a second, because a peer
+/// that opens and closes connections at the limit of descriptors can cause many.
 #[derive(Default)]
 struct Outages {
     /// Accepting has failed, and the backlog has not been empty since.
     is_on: bool,
-    /// The log has its beginning, and so has to have its end.
+    /// The log has reported the beginning of this outage, so it reports the end as well.
     is_told: bool,
     /// The next one is told of no earlier.
     not_before: Nanos,
@@ -106,8 +106,8 @@ struct Outages {
 }
 
 impl Outages {
-    /// Accepting has failed. Returns how many outages the log has not told of, if it is to tell of this
-    /// one: at its beginning, or later if it lasts.
+    /// Accepting has failed. If the log is to report this outage, at its beginning or later because
+    /// it lasts, returns how many earlier outages the log left out.
     fn note(&mut self, now: Nanos) -> Option<u32> {
         let is_new = !std::mem::replace(&mut self.is_on, true);
         self.untold += u32::from(is_new);

@@ -186,8 +186,8 @@ impl<T: Transport, S: Store> Server<T, S> {
     }
 
     /// Ends strangers until the others keep no more than their share. One alone may have more.
-    /// Those that do not read their answers go first, and as soon as there is no room for another
-    /// stranger: the next newcomer would displace the oldest one.
+    /// Strangers with unread answers go first, as soon as the share has no room for another
+    /// stranger. Otherwise the next newcomer would displace the oldest one.
     pub(super) fn end_heavy_strangers(&mut self, now: Nanos) {
         let light_max = self.stranger_bytes();
         let conns = &mut self.conns;
